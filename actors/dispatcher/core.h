@@ -1,0 +1,44 @@
+// The dispatcher: request identity (generations), admission limits, and which requests are live. One replica.
+//
+// Deterministic; one thread at a time (the dispatcher actor's).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "actors/outbox.h"
+#include "messages/protocol.h"
+
+namespace troupe::actors {
+
+struct DispatcherConfig {
+  std::uint32_t max_live = 1024;  // accepted and not ended; beyond it: overloaded
+};
+
+using DispatcherOutbox = Outbox<SubmitReply, Admit, CancelRequest, CancelReply, Drain, Drained>;
+
+// The first limit of the model that the request breaks, as bad_request with what to change; code none = fine.
+Error validate(const Request& request, const ModelInfo& model, std::uint32_t n_blocks);
+
+class DispatcherCore {
+ public:
+  DispatcherCore(const DispatcherConfig& config, const ModelInfo& model, std::uint32_t n_blocks);
+  ~DispatcherCore();
+
+  // Answers with exactly one SubmitReply, in the same call.
+  void on(const Submit& m, TimeNs now, DispatcherOutbox& out);
+  // Answers with a CancelReply, now (not_found, already_finished) or when the scheduler has answered.
+  void on(const Cancel& m, TimeNs now, DispatcherOutbox& out);
+  void on(const CancelReply& m, TimeNs now, DispatcherOutbox& out);
+  void on(const Ended& m, TimeNs now, DispatcherOutbox& out);
+  void on(const Drain& m, TimeNs now, DispatcherOutbox& out);
+  void on(const Drained& m, TimeNs now, DispatcherOutbox& out);
+
+  std::uint32_t live() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,56 @@
+// The router: owns tickets, every sequence's device bookkeeping, the KV block pool, the reservation ledger and the
+// ring slots of one device, and turns the scheduler's plans into steps for the stream actor (DESIGN §2, §5.1).
+//
+// Invariants, after every message
+//   - every block is in exactly one class: free + used + cached + fenced == total (R8);
+//   - settled_len <= launched_len <= 16 blocks-table capacity of every live sequence;
+//   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4).
+//
+// Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "actors/outbox.h"
+#include "device/kv/block_pool.h"
+#include "messages/protocol.h"
+
+namespace troupe::actors {
+
+struct RouterConfig {
+  std::uint32_t incarnation = 1;
+  std::uint32_t n_blocks = 0;     // in the KV pool
+  std::uint32_t n_slots = 0;      // sequences with device state at a time, fenced ones included
+  std::uint32_t max_depth = 1;    // ring slots = max_depth + 1
+};
+
+using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;
+
+class RouterCore {
+ public:
+  RouterCore(const RouterConfig& config, const ModelInfo& model);
+  ~RouterCore();
+
+  void on(const RingReady& m, TimeNs now, RouterOutbox& out);
+  void on(const Open& m, TimeNs now, RouterOutbox& out);
+  void on(const Launch& m, TimeNs now, RouterOutbox& out);
+  void on(const Await& m, TimeNs now, RouterOutbox& out);
+  void on(const Apply& m, TimeNs now, RouterOutbox& out);
+  void on(const Lora& m, TimeNs now, RouterOutbox& out);
+  void on(const Completed& m, TimeNs now, RouterOutbox& out);
+  void on(const Teardown& m, TimeNs now, RouterOutbox& out);
+
+  DeviceFacts facts() const;
+  // Walks every table and recounts: empty, or a sentence that names the first rule that is broken. For tests, the
+  // simulator and fault dumps; O(sequences + blocks).
+  std::string check() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,84 @@
+// What a server embeds. A Runtime owns the actors of one device and their threads; every function may be called from
+// any thread.
+//
+//   auto loaded  = device::load_model("model.gguf", {});          // device/models/load.h
+//   auto runtime = Runtime::start({}, std::move(loaded.value()));
+//   runtime.value()->submit(request, [](const RequestEvent& e) { ... });   // called on the delivery thread
+//
+// A callback gets each token exactly once, in order, and then exactly one Finish (R5). It must not block for long:
+// callbacks of one runtime share a delivery thread; what waits for it is bounded by max_live requests times the
+// model's context length.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/scheduler/core.h"
+#include "device/model.h"
+#include "messages/protocol.h"
+
+namespace troupe {
+
+struct RuntimeOptions {
+  std::uint32_t depth = 2;             // 1 = sync
+  std::uint32_t max_batch = 32;        // running requests
+  std::uint32_t max_live = 1024;       // accepted and not finished; beyond it submit answers overloaded
+  std::uint32_t kv_blocks = 0;         // 0 = max_batch full contexts, or what the model has
+  std::uint32_t step_tokens = 512;     // token budget of a step
+  std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
+  std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
+  int pin_control_thread = -1;         // a CPU, or -1
+  actors::SchedulerFault fault = actors::SchedulerFault::none;
+};
+
+// One thing that happened to a request, valid during the callback only.
+struct RequestEvent {
+  RequestId request;
+  const TokenEvent* token = nullptr;    // a token, or
+  const Finish* finish = nullptr;       // the end
+  std::string_view text;                // text that became final with it (may be empty)
+  const TokenLogprob* best = nullptr;   // token->best_size entries
+};
+using RequestCallback = std::function<void(const RequestEvent&)>;
+
+struct RuntimeMetrics {
+  actors::SchedulerStats scheduler;
+  DeviceFacts facts;
+  std::uint32_t waiting = 0;
+  std::uint32_t running = 0;
+  std::uint64_t messages = 0;          // sent between actors
+  TimeNs since_last_settled = 0;       // health: grows while work waits and nothing settles (R10)
+};
+
+class Runtime {
+ public:
+  // Takes the driver and the model over. Errors: what the driver says; bad_request for absurd options.
+  static Result<std::unique_ptr<Runtime>> start(const RuntimeOptions& options, std::unique_ptr<device::Driver> driver,
+                                                std::unique_ptr<device::ModelDeviceFeed> model);
+  ~Runtime();  // stop()
+
+  // Accepted: the request's id. Errors: bad_request, overloaded (try again later), closed. The callback may run before
+  // this returns.
+  Result<RequestId> submit(Request request, RequestCallback callback);
+  CancelOutcome cancel(std::uint64_t client);
+  const ModelInfo& model() const;
+  DeviceFacts facts() const;
+  RuntimeMetrics metrics() const;
+  // Refuses new requests and waits until the accepted ones are done. False: the time ran out first.
+  bool drain(std::chrono::nanoseconds limit);
+  // Ends what runs (terminal event `error`, code closed), tears the device down and joins every thread. Error: what
+  // was not given back.
+  Result<void> stop();
+
+ private:
+  struct Impl;
+  explicit Runtime(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,74 @@
+// The scheduler: owns requests and their lifecycle, the waiting queue and the pipeline of steps in flight. It plans
+// steps (continuous batching, chunked prefill in the same step as decode rows), commits results, and keeps the
+// pipeline `depth` steps deep by feeding rows from steps whose tokens it has not seen (R1, R2, R10).
+//
+// Deterministic: time comes with each message, random seeds come with the request. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "actors/outbox.h"
+#include "messages/protocol.h"
+
+namespace troupe::actors {
+
+// Switches that break one rule each, for negative controls only (R1, R2 tests; `troupe verify --fault`).
+enum class SchedulerFault : std::uint8_t { none, keep_overrun, ignore_mask_change };
+
+struct SchedulerConfig {
+  std::uint32_t router_incarnation = 1;
+  std::uint32_t depth = 2;               // most steps in flight; cut to ModelInfo::max_depth, 1 without device feed
+  std::uint32_t max_batch = 32;          // running requests; cut to ModelInfo::max_rows
+  std::uint32_t step_tokens = 512;       // token budget of a step, prefill chunks and decode rows together
+  std::uint32_t max_waiting = 1024;      // requests beyond it are the dispatcher's to refuse
+  SchedulerFault fault = SchedulerFault::none;
+};
+
+// Counted since start; read by metrics and verify.
+struct SchedulerStats {
+  std::uint64_t steps = 0;              // launched
+  std::uint64_t decode_steps = 0;       // with at least one row that continues a sequence's output
+  std::uint64_t steps_ahead = 0;        // of those: enqueued while an earlier one was unsettled, with a fed row
+  std::uint64_t rows = 0;
+  std::uint64_t fed_rows = 0;
+  std::uint64_t overruns = 0;           // fed rows dropped: their sequence had ended
+  std::uint64_t redone_rows = 0;        // rows disowned by a changed mask, and their descendants
+  std::uint64_t stale_results = 0;      // rows of an older epoch, dropped
+  std::uint64_t failed_rows = 0;        // NaN, poisoned or failed-step rows
+  std::uint64_t preemptions = 0;
+  std::uint64_t tokens = 0;             // committed
+  std::uint64_t prefill_tokens = 0;     // launched
+};
+
+using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer>;
+
+class SchedulerCore {
+ public:
+  SchedulerCore(const SchedulerConfig& config, const ModelInfo& model, std::uint32_t n_blocks);
+  ~SchedulerCore();
+
+  void on(const Admit& m, TimeNs now, SchedulerOutbox& out);
+  void on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Opened& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Accepted& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Settled& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Sampled& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Applied& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Tick& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Drain& m, TimeNs now, SchedulerOutbox& out);
+
+  const SchedulerStats& stats() const;
+  std::uint32_t waiting() const;
+  std::uint32_t running() const;
+  std::uint32_t in_flight() const;
+  TimeNs last_settled() const;  // for health (R10): 0 = none yet
+  std::string check() const;    // as RouterCore::check
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,86 @@
+// The two seed interfaces in C++: ModelDeviceFeed (what a model implements) and DeviceIo (the router, called
+// directly). Names, meaning and defaults are the seed pages'.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "device/driver.h"
+#include "messages/effect.h"
+#include "messages/facts.h"
+#include "messages/lora.h"
+#include "messages/model_info.h"
+#include "messages/plan.h"
+#include "messages/result.h"
+
+namespace troupe::device {
+
+// What one step's rows read and write; the model's view of a LaunchedStep. All of it stays valid and unchanged until
+// the step has settled. The model allocates no block and sees no sequence.
+struct StepView {
+  Ticket ticket;
+  std::uint32_t tag = 0;                       // the ticket's, for its feed cells
+  std::span<const DeviceRow> rows;             // host view
+  std::span<const Token> tokens;               // host view, indexed by rows with a host source
+  std::span<const TableDelta> deltas;          // applied to the device-side block tables before the rows run
+  DevicePtr cells = 0;                         // this step's feed cells
+  std::span<const DevicePtr> cell_arrays;      // by ring slot; DeviceRow::feed_cells indexes it
+};
+
+// Where argmax_batch_to_feed puts what the host reads.
+struct ReadbackTarget {
+  Readback* rows = nullptr;   // page-locked, [rows]
+  float* logits = nullptr;    // page-locked, [n_logits][vocab]; by DeviceRow::logits_row
+};
+
+// One model on one device. The stream actor of `stream` calls everything that takes a stream; load and unload are
+// called by the thread that owns the model's life. Calls enqueue and return; nothing here waits for the device.
+class ModelDeviceFeed {
+ public:
+  virtual ~ModelDeviceFeed() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  // Bytes of one feed-cell array (max_rows cells).
+  virtual std::size_t cells_bytes() const = 0;
+
+  // Whether decode_batch_fed and argmax_batch_to_feed work with rows fed on the device.
+  virtual bool supports_device_token_feed() const { return false; }
+
+  // Enqueues the forward pass over step.rows: applies the table deltas, resolves each row's ids (host ids, or the
+  // named cell, whose tag is compared always: a mismatch or an error feeds id 0 and poisons the row's own cell),
+  // writes KV at each row's positions, and computes the logits of the last position of each row that wants a token.
+  // Returns a handle for argmax_batch_to_feed.
+  virtual Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) {
+    (void)step, (void)stream;
+    return Error{ErrorCode::unsupported, "this model has no device token feed: run it with --depth 1 on a model that has decode_batch_fed"};
+  }
+
+  // Masked argmax per row into the step's feed cells, then asynchronous copies of the rows' Readback and of the asked
+  // logits to `dst`, then records `event`. Never synchronises; `dst` is valid only once `event` completes.
+  virtual Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
+    (void)logits, (void)step, (void)dst, (void)event, (void)stream;
+    return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
+  }
+
+  // The step has completed on the device: what it pinned (a captured graph) may be evicted.
+  virtual void fed_step_settled(Ticket ticket) { (void)ticket; }
+};
+
+// The router's interface as direct calls. The actors speak it as messages (messages/protocol.h): launch = Launch ->
+// Accepted, await_result = Await -> Settled, apply = Apply -> Applied. tools/bench implements it without mailboxes, as
+// the baseline of what they cost.
+class DeviceIo {
+ public:
+  virtual ~DeviceIo() = default;
+  virtual const ModelInfo& model() const = 0;
+  virtual DeviceFacts facts() const = 0;
+  virtual std::uint32_t max_depth() const = 0;
+  virtual std::variant<Ticket, DeviceError> launch(Shared<StepPlan> plan) = 0;
+  virtual Shared<StepResult> await_result(Ticket ticket) = 0;  // StepResult::error on failure
+  virtual std::variant<EffectOutcome, DeviceError> apply(const Effect& effect) = 0;
+  virtual std::variant<LoraAck, DeviceError> lora(const LoraCommand& command) = 0;
+  virtual Result<void> teardown() = 0;  // consumes: later calls answer closed
+};
+
+}  // namespace troupe::device

@@ -1,0 +1,56 @@
+// What the rest of the runtime may know of a model (seed: DeviceIo::model). Immutable after load.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "messages/ids.h"
+#include "messages/shared.h"
+
+namespace troupe {
+
+// id -> bytes, and which ids are control tokens (no text). Stop strings are matched over it in the scheduler's core.
+struct TokenTable {
+  std::vector<std::uint32_t> offsets;   // vocab + 1; empty table: no text is made
+  std::string bytes;
+  std::vector<std::uint8_t> special;    // vocab; 1 = no text
+  std::string_view text(Token id) const {
+    if (id + 1u >= offsets.size() || special[id]) return {};
+    return std::string_view(bytes).substr(offsets[id], offsets[id + 1] - offsets[id]);
+  }
+  void clear() {
+    offsets.clear();
+    bytes.clear();
+    special.clear();
+  }
+};
+
+struct ModelInfo {
+  std::string name;           // "SmolLM2 135M Instruct"
+  std::string architecture;   // "llama"
+  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1)
+  std::uint32_t vocab_size = 0;
+  std::uint32_t n_layers = 0;
+  std::uint32_t context_length = 0;     // positions 0 .. context_length - 1
+  std::uint32_t block_size = 16;        // positions in a KV block
+  std::uint32_t max_depth = 1;          // most steps in flight (1: every step settles before the next launches)
+  std::uint32_t max_rows = 32;          // rows in a step
+  std::uint32_t max_step_tokens = 512;  // tokens in a step, over all rows
+  std::uint32_t max_logits_rows = 8;    // rows in a step that read logits back; over it the plan is cut
+  bool supports_device_token_feed = false;
+  bool has_ssm_layers = false;
+  std::vector<Token> eos_ids;
+  Shared<TokenTable> tokens;
+};
+
+template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
+template <class I> auto inspect(I& f, ModelInfo& x) {
+  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.max_depth, x.max_rows,
+           x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens);
+}
+
+std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"
+
+}  // namespace troupe

@@ -1,0 +1,257 @@
+// Every message that crosses a mailbox. The type is the protocol: an actor's interface is the list of types it takes.
+//
+// All are one-way; what belongs together carries a ticket, a sequence or a request id. Each has a TraceCtx and a
+// one-line label. The hot path (DESIGN §5.3), in order, for one step:
+//   Launch -> Enqueue -> Watch -> EventDone -> Completed -> Settled, with Accepted beside Enqueue and Deliver after
+//   the next Launch: eight messages whatever the batch; rows that the host samples add Sample and Sampled.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "messages/effect.h"
+#include "messages/error.h"
+#include "messages/facts.h"
+#include "messages/ids.h"
+#include "messages/lora.h"
+#include "messages/model_info.h"
+#include "messages/plan.h"
+#include "messages/request.h"
+#include "messages/result.h"
+#include "messages/sample.h"
+#include "messages/shared.h"
+#include "messages/trace_ctx.h"
+
+namespace troupe {
+
+// ---- runtime -> dispatcher -> scheduler, and back
+struct Submit {  // answered by SubmitReply
+  TraceCtx ctx;
+  Shared<Request> request;
+  std::uint64_t drawn_seed = 0;  // used when the request names no seed
+};
+struct SubmitReply {
+  TraceCtx ctx;
+  RequestId request;  // accepted
+  Error error;        // bad_request, overloaded, closed
+  TimeNs retry_after = 0;
+};
+struct Admit {
+  TraceCtx ctx;
+  RequestId id;
+  Shared<Request> request;
+  std::uint64_t seed = 0;
+};
+struct Cancel {  // by client id, runtime -> dispatcher; answered by CancelReply
+  TraceCtx ctx;
+  std::uint64_t client = 0;
+};
+struct CancelRequest {  // dispatcher -> scheduler
+  TraceCtx ctx;
+  RequestId id;
+};
+struct CancelReply {  // scheduler -> dispatcher -> runtime
+  TraceCtx ctx;
+  RequestId id;
+  CancelOutcome outcome = CancelOutcome::not_found;
+  std::uint32_t tokens = 0;  // cancelled_running: how many were generated
+};
+struct Ended {  // scheduler -> dispatcher: these requests have had their terminal event
+  TraceCtx ctx;
+  std::vector<RequestId> requests;
+};
+struct Drain {  // finish what runs, refuse new; answered by Drained
+  TraceCtx ctx;
+};
+struct Drained {
+  TraceCtx ctx;
+};
+struct Tick {  // a timer that the core asked for has expired
+  TraceCtx ctx;
+};
+struct SetTimer {  // outbox only: send me a Tick at `at`
+  TimeNs at = 0;
+};
+
+// ---- scheduler <-> router
+struct Open {
+  TraceCtx ctx;
+  RequestId request;
+  std::uint32_t n_tokens = 0;  // of the prompt (after a preemption: with the output so far)
+  AdapterRef adapter;
+};
+struct Opened {
+  TraceCtx ctx;
+  RequestId request;
+  SeqId seq;
+  std::uint32_t slot = 0;
+  std::uint32_t cached_len = 0;  // positions whose KV is there already
+  DeviceError error;             // slot_exhausted, closed, device_lost
+  DeviceFacts facts;
+};
+struct Launch {
+  TraceCtx ctx;
+  Shared<StepPlan> plan;
+  bool await = true;  // the await of this ticket travels with the launch
+};
+struct Accepted {  // the ticket is open, or (error) nothing was launched and nothing reserved
+  TraceCtx ctx;
+  Ticket ticket;
+  DeviceError error;
+  DeviceFacts facts;
+};
+struct Await {  // for a ticket launched with await = false
+  TraceCtx ctx;
+  Ticket ticket;
+};
+struct Settled {  // the answer to an await, once per ticket
+  TraceCtx ctx;
+  Shared<StepResult> result;
+  DeviceFacts facts;
+};
+struct Apply {
+  TraceCtx ctx;
+  Effect effect;
+};
+struct Applied {
+  TraceCtx ctx;
+  EffectOutcome outcome;
+  DeviceError error;
+  DeviceFacts facts;
+};
+struct Lora {
+  TraceCtx ctx;
+  LoraCommand command;
+};
+struct LoraReply {
+  TraceCtx ctx;
+  LoraAck ack;
+  DeviceError error;
+};
+struct Teardown {
+  TraceCtx ctx;
+};
+struct TornDown {
+  TraceCtx ctx;
+  DeviceFacts facts;  // every pool whole
+};
+
+// ---- router -> stream actor -> device actor -> router
+struct RingReady {  // device actor -> router, once at start
+  TraceCtx ctx;
+  std::vector<SlotHandles> slots;
+};
+struct Enqueue {
+  TraceCtx ctx;
+  Shared<LaunchedStep> step;
+};
+struct Watch {  // the step is on the stream; or (error) enqueueing failed
+  TraceCtx ctx;
+  Ticket ticket;
+  std::uint32_t ring_slot = 0;
+  std::uint32_t n_rows = 0;
+  std::uint32_t n_logits = 0;
+  DeviceError error;
+};
+struct EventDone {  // the slot's event has completed; on the host it may come before the watch
+  TraceCtx ctx;
+  Ticket ticket;
+  std::uint32_t ring_slot = 0;
+  DeviceError error;  // what the work on the stream reported
+};
+struct Completed {
+  TraceCtx ctx;
+  std::uint32_t ring_slot = 0;
+  Shared<StepResult> result;
+};
+struct ReadSlot {  // outbox of the device core only: read the ring slot and send Completed
+  Ticket ticket;
+  std::uint32_t ring_slot = 0;
+  std::uint32_t n_rows = 0;
+  std::uint32_t n_logits = 0;
+  DeviceError error;
+};
+
+// ---- scheduler <-> sampler, scheduler -> delivery
+struct Sample {
+  TraceCtx ctx;
+  Shared<SampleBatch> batch;
+};
+struct Sampled {
+  TraceCtx ctx;
+  Shared<SampledBatch> batch;
+};
+struct Deliver {
+  TraceCtx ctx;
+  Shared<TokenBatch> batch;
+};
+
+template <class I> auto inspect(I& f, Submit& x) { return f(x.ctx, x.request, x.drawn_seed); }
+template <class I> auto inspect(I& f, SubmitReply& x) { return f(x.ctx, x.request, x.error, x.retry_after); }
+template <class I> auto inspect(I& f, Admit& x) { return f(x.ctx, x.id, x.request, x.seed); }
+template <class I> auto inspect(I& f, Cancel& x) { return f(x.ctx, x.client); }
+template <class I> auto inspect(I& f, CancelRequest& x) { return f(x.ctx, x.id); }
+template <class I> auto inspect(I& f, CancelReply& x) { return f(x.ctx, x.id, x.outcome, x.tokens); }
+template <class I> auto inspect(I& f, Ended& x) { return f(x.ctx, x.requests); }
+template <class I> auto inspect(I& f, Drain& x) { return f(x.ctx); }
+template <class I> auto inspect(I& f, Drained& x) { return f(x.ctx); }
+template <class I> auto inspect(I& f, Tick& x) { return f(x.ctx); }
+template <class I> auto inspect(I& f, SetTimer& x) { return f(x.at); }
+template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter); }
+template <class I> auto inspect(I& f, Opened& x) { return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts); }
+template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }
+template <class I> auto inspect(I& f, Accepted& x) { return f(x.ctx, x.ticket, x.error, x.facts); }
+template <class I> auto inspect(I& f, Await& x) { return f(x.ctx, x.ticket); }
+template <class I> auto inspect(I& f, Settled& x) { return f(x.ctx, x.result, x.facts); }
+template <class I> auto inspect(I& f, Apply& x) { return f(x.ctx, x.effect); }
+template <class I> auto inspect(I& f, Applied& x) { return f(x.ctx, x.outcome, x.error, x.facts); }
+template <class I> auto inspect(I& f, Lora& x) { return f(x.ctx, x.command); }
+template <class I> auto inspect(I& f, LoraReply& x) { return f(x.ctx, x.ack, x.error); }
+template <class I> auto inspect(I& f, Teardown& x) { return f(x.ctx); }
+template <class I> auto inspect(I& f, TornDown& x) { return f(x.ctx, x.facts); }
+template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots); }
+template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
+template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
+template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
+template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
+template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
+template <class I> auto inspect(I& f, Sample& x) { return f(x.ctx, x.batch); }
+template <class I> auto inspect(I& f, Sampled& x) { return f(x.ctx, x.batch); }
+template <class I> auto inspect(I& f, Deliver& x) { return f(x.ctx, x.batch); }
+
+// One line, "Launch DecodeFed{n=4, fed=3}". label(x) exists for every message above.
+std::string label(const Submit& x);
+std::string label(const SubmitReply& x);
+std::string label(const Admit& x);
+std::string label(const Cancel& x);
+std::string label(const CancelRequest& x);
+std::string label(const CancelReply& x);
+std::string label(const Ended& x);
+std::string label(const Drain& x);
+std::string label(const Drained& x);
+std::string label(const Tick& x);
+std::string label(const SetTimer& x);
+std::string label(const Open& x);
+std::string label(const Opened& x);
+std::string label(const Launch& x);
+std::string label(const Accepted& x);
+std::string label(const Await& x);
+std::string label(const Settled& x);
+std::string label(const Apply& x);
+std::string label(const Applied& x);
+std::string label(const Lora& x);
+std::string label(const LoraReply& x);
+std::string label(const Teardown& x);
+std::string label(const TornDown& x);
+std::string label(const RingReady& x);
+std::string label(const Enqueue& x);
+std::string label(const Watch& x);
+std::string label(const EventDone& x);
+std::string label(const Completed& x);
+std::string label(const ReadSlot& x);
+std::string label(const Sample& x);
+std::string label(const Sampled& x);
+std::string label(const Deliver& x);
+
+}  // namespace troupe
