@@ -75,9 +75,22 @@ template <class Core, class M, class Out> void World::call(Actor self, Core& cor
   }
 }
 
+// A client id that comes again starts a new stream; nothing may come for the old one after that.
+Stream& World::stream_of(const RequestId& id) {
+  Stream& s = streams_[id.client];
+  if (s.generation < id.generation) {
+    if (s.generation != 0 && !s.finish) broken("R5: " + label(id) + " began before the end of its client's last request");
+    s = {};
+    s.generation = id.generation;
+  } else if (s.generation > id.generation) {
+    broken("R5: something came for " + label(id) + ", which was over");
+  }
+  return s;
+}
+
 void World::receive(const TokenBatch& batch) {
   for (const TokenEvent& e : batch.events) {
-    Stream& s = streams_[e.request.client];
+    Stream& s = stream_of(e.request);
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
     if (e.index != s.tokens.size()) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
     s.tokens.push_back(e.id);
@@ -85,7 +98,7 @@ void World::receive(const TokenBatch& batch) {
     s.text += batch.text.substr(e.text_begin, e.text_size);
   }
   for (const Finish& f : batch.finishes) {
-    Stream& s = streams_[f.request.client];
+    Stream& s = stream_of(f.request);
     if (s.finish) broken("R5: a second end of " + label(f.request));
     s.text += batch.text.substr(f.text_begin, f.text_size);
     s.finish = f;

@@ -34,8 +34,9 @@ struct WorldOptions {
   SimDeviceOptions device;
 };
 
-// What a client saw of one request.
+// What a client saw of its newest request.
 struct Stream {
+  std::uint64_t generation = 0;
   std::vector<Token> tokens;
   std::vector<float> logprobs;
   std::string text;
@@ -88,6 +89,7 @@ class World {
   template <class M> void route(Actor self, M m);
   void watch(const Enqueue& m);
   void receive(const TokenBatch& batch);
+  Stream& stream_of(const RequestId& id);
   void broken(std::string what);
 
   WorldOptions options_;
