@@ -162,7 +162,7 @@ class Kernels {
   //   - fed, and the cell's tag is not feed_tag:          stale_feed, its token is id 0
   //   - fed, and the cell holds an error:                 poisoned,   its token is id 0
   //   - an id >= vocab, or positions without a KV block:  poisoned,   id 0 / no KV
-  //   - not an error, but the row wants no token:         no_token (so that nothing can be fed from it)
+  //   - not an error, but the row wants no token:         no_token in the cell alone (so that nothing is fed from it)
   // The tag is compared always.
   virtual void feed_resolve(const FeedArgs& args) = 0;
 

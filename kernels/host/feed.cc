@@ -30,7 +30,7 @@ void feed_resolve(const FeedArgs& a) {
   StepToken* token = a.tokens;
   for (std::uint32_t r = 0; r < a.n_rows; ++r) {
     const StepRow& row = a.rows[r];
-    Status status = row.output == kNone ? Status::no_token : Status::ok;
+    Status status = Status::ok;
     const bool has_kv = covered(a, row.slot, static_cast<std::uint64_t>(row.position) + row.n_tokens);
     if (!has_kv) status = Status::poisoned;
     std::uint32_t id = 0;
@@ -54,7 +54,8 @@ void feed_resolve(const FeedArgs& a) {
       }
       *token = {id, has_kv ? row.slot : kNone, row.position + i};
     }
-    a.cells[r] = {0, status, a.tag};
+    const bool chooses = row.output != kNone || status != Status::ok;
+    a.cells[r] = {0, chooses ? status : Status::no_token, a.tag};
     a.readback[r] = {id, 0, status, a.tag};
   }
 }

@@ -8,8 +8,6 @@
 
 #include "kernels/host/target.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // the vectors never cross a call: every function is inlined
-
 #define TROUPE_INLINE [[gnu::always_inline]] inline
 
 #if defined(__x86_64__)
