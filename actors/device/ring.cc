@@ -32,7 +32,9 @@ Result<void> Ring::make() {
     TROUPE_TRY(driver_.bind_thread());
     TROUPE_TRY(stream_, driver_.create_stream());
     slots_.reserve(n_slots_);
-    for (std::uint32_t i = 0; i < n_slots_; ++i) TROUPE_TRY(make_slot(i));
+    for (std::uint32_t i = 0; i < n_slots_; ++i) {
+      TROUPE_TRY(make_slot(i));
+    }
     return success();
   }();
   if (!made) (void)destroy();
