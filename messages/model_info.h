@@ -35,6 +35,8 @@ struct ModelInfo {
   std::uint32_t n_layers = 0;
   std::uint32_t context_length = 0;     // positions 0 .. context_length - 1
   std::uint32_t block_size = 16;        // positions in a KV block
+  std::uint32_t kv_blocks = 0;          // blocks in the device's KV pool
+  std::uint32_t n_slots = 0;            // device-side block tables: sequences with device state at a time
   std::uint32_t max_depth = 1;          // most steps in flight (1: every step settles before the next launches)
   std::uint32_t max_rows = 32;          // rows in a step
   std::uint32_t max_step_tokens = 512;  // tokens in a step, over all rows
@@ -47,7 +49,7 @@ struct ModelInfo {
 
 template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
 template <class I> auto inspect(I& f, ModelInfo& x) {
-  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.max_depth, x.max_rows,
+  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.kv_blocks, x.n_slots, x.max_depth, x.max_rows,
            x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens);
 }
 

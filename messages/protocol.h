@@ -67,6 +67,10 @@ struct Drain {  // finish what runs, refuse new; answered by Drained
 struct Drained {
   TraceCtx ctx;
 };
+struct Halt {  // dispatcher -> scheduler: end every request with `error`, now; later ones too
+  TraceCtx ctx;
+  Error error;
+};
 struct Tick {  // a timer that the core asked for has expired
   TraceCtx ctx;
 };
@@ -196,6 +200,7 @@ template <class I> auto inspect(I& f, CancelReply& x) { return f(x.ctx, x.id, x.
 template <class I> auto inspect(I& f, Ended& x) { return f(x.ctx, x.requests); }
 template <class I> auto inspect(I& f, Drain& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, Drained& x) { return f(x.ctx); }
+template <class I> auto inspect(I& f, Halt& x) { return f(x.ctx, x.error); }
 template <class I> auto inspect(I& f, Tick& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, SetTimer& x) { return f(x.at); }
 template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter); }
@@ -230,6 +235,7 @@ std::string label(const CancelReply& x);
 std::string label(const Ended& x);
 std::string label(const Drain& x);
 std::string label(const Drained& x);
+std::string label(const Halt& x);
 std::string label(const Tick& x);
 std::string label(const SetTimer& x);
 std::string label(const Open& x);

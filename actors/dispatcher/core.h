@@ -18,11 +18,11 @@ struct DispatcherConfig {
 using DispatcherOutbox = Outbox<SubmitReply, Admit, CancelRequest, CancelReply, Drain, Drained>;
 
 // The first limit of the model that the request breaks, as bad_request with what to change; code none = fine.
-Error validate(const Request& request, const ModelInfo& model, std::uint32_t n_blocks);
+Error validate(const Request& request, const ModelInfo& model);
 
 class DispatcherCore {
  public:
-  DispatcherCore(const DispatcherConfig& config, const ModelInfo& model, std::uint32_t n_blocks);
+  DispatcherCore(const DispatcherConfig& config, const ModelInfo& model);
   ~DispatcherCore();
 
   // Answers with exactly one SubmitReply, in the same call.

@@ -3,28 +3,24 @@
 //
 // Invariants, after every message
 //   - every block is in exactly one class: free + used + cached + fenced == total (R8);
-//   - settled_len <= launched_len <= 16 blocks-table capacity of every live sequence;
+//   - settled_len <= launched_len <= what the block table of a live sequence covers;
 //   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4).
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "actors/outbox.h"
-#include "device/kv/block_pool.h"
 #include "messages/protocol.h"
 
 namespace troupe::actors {
 
 struct RouterConfig {
   std::uint32_t incarnation = 1;
-  std::uint32_t n_blocks = 0;     // in the KV pool
-  std::uint32_t n_slots = 0;      // sequences with device state at a time, fenced ones included
-  std::uint32_t max_depth = 1;    // ring slots = max_depth + 1
+  std::uint32_t depth = 2;  // most steps in flight, cut to ModelInfo::max_depth; ring slots = depth + 1
 };
 
 using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;

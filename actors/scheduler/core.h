@@ -46,7 +46,7 @@ using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, Canc
 
 class SchedulerCore {
  public:
-  SchedulerCore(const SchedulerConfig& config, const ModelInfo& model, std::uint32_t n_blocks);
+  SchedulerCore(const SchedulerConfig& config, const ModelInfo& model);
   ~SchedulerCore();
 
   void on(const Admit& m, TimeNs now, SchedulerOutbox& out);
@@ -58,6 +58,7 @@ class SchedulerCore {
   void on(const Applied& m, TimeNs now, SchedulerOutbox& out);
   void on(const Tick& m, TimeNs now, SchedulerOutbox& out);
   void on(const Drain& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Halt& m, TimeNs now, SchedulerOutbox& out);
 
   const SchedulerStats& stats() const;
   std::uint32_t waiting() const;
