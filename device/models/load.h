@@ -40,12 +40,16 @@ class TextSide {
 
   // Special tokens are recognised unless `plain`; none is added. bad_request: invalid UTF-8, with the byte's offset.
   Result<std::vector<Token>> encode(std::string_view text, bool plain = false) const;
+  // A prompt that the model is to continue as it is: encode(), behind what the model wants in front of a text.
+  Result<std::vector<Token>> encode_prompt(std::string_view text) const;
   // The messages in the model's chat format, up to where the assistant's answer begins. unsupported: the model has no
   // chat format, or one that this build does not know.
   Result<std::vector<Token>> encode_chat(std::span<const ChatMessage> messages) const;
   // bad_request: an id outside the vocabulary.
   Result<std::string> decode(std::span<const Token> ids) const;
   bool has_chat() const { return chat_.has_value(); }
+  Shared<TokenTable> table() const { return tokenizer_->table(); }
+  const std::vector<Token>& eos_ids() const { return tokenizer_->eos_ids(); }
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;

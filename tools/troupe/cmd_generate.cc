@@ -82,7 +82,7 @@ Result<Request> make_request(const Parsed& line, const device::TextSide& text) {
   Request request;
   request.client = 1;
   if (v["raw"].as<bool>() || !text.has_chat()) {
-    TROUPE_TRY(request.prompt, text.encode(prompt));
+    TROUPE_TRY(request.prompt, text.encode_prompt(prompt));
   } else {
     std::vector<device::ChatMessage> messages;
     if (v.count("system") != 0) messages.push_back({"system", v["system"].as<std::string>()});

@@ -61,7 +61,7 @@ Result<std::vector<Token>> prompt_ids(const device::TextSide& text, const Reques
   };
   if (const auto* ids = std::get_if<PromptIds>(&line.prompt)) return *ids;
   if (const auto* prompt = std::get_if<PromptText>(&line.prompt)) {
-    auto ids = text.encode(*prompt);
+    auto ids = text.encode_prompt(*prompt);
     if (!ids) return placed(ids.error());
     return ids;
   }
