@@ -60,8 +60,13 @@ Result<void> Ring::destroy() {
   const auto keep = [&](Result<void> r) {
     if (!r && first) first = std::move(r);
   };
-  // The stream first: after it no thread of the driver is in a call of ours.
-  if (stream_ != 0) keep(driver_.destroy_stream(std::exchange(stream_, 0)));
+  // The stream first: after it no thread of the driver is in a call of ours, and nothing writes to the areas.
+  if (stream_ != 0) {
+    auto gone = driver_.destroy_stream(stream_);
+    if (!gone && gone.error().code != ErrorCode::device_lost) return gone;
+    keep(std::move(gone));
+    stream_ = 0;
+  }
   for (SlotHandles& slot : slots_) {
     if (slot.event != 0) keep(driver_.destroy_event(slot.event));
     if (slot.readback != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.readback), readback_bytes()));
