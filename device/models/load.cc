@@ -98,9 +98,8 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   out.file = describe(*file);
   out.driver = make_host_driver();
   LlamaOptions settings = llama_options(options, static_cast<std::uint32_t>(std::min<std::uint64_t>(context, UINT32_MAX)));
-  TROUPE_TRY(auto model, LlamaModel::create(file, settings, *out.driver));
-  model->set_tokens(out.text.table(), out.text.eos_ids());
-  out.model = std::move(model);
+  settings.tokens = out.text.table();
+  TROUPE_TRY(out.model, LlamaModel::create(file, settings, *out.driver));
   return out;
 }
 

@@ -49,7 +49,6 @@ class TextSide {
   Result<std::string> decode(std::span<const Token> ids) const;
   bool has_chat() const { return chat_.has_value(); }
   Shared<TokenTable> table() const { return tokenizer_->table(); }
-  const std::vector<Token>& eos_ids() const { return tokenizer_->eos_ids(); }
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
