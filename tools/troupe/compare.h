@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/troupe/runner.h"
+#include "tools/troupe/outcome.h"
 
 namespace troupe::tools {
 

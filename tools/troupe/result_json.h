@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "tools/troupe/runner.h"
+#include "tools/troupe/outcome.h"
 
 namespace troupe::tools {
 
