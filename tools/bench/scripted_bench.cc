@@ -205,14 +205,15 @@ Result<ScriptedFigures> run_mailboxes(const ScriptedRun& run) {
   Progress progress;
   Marks marks(run.steps);
   for (std::uint32_t i = 1; i <= run.rows; ++i) {
-    TROUPE_TRY(runtime->submit(make_request(run, i), [&](const RequestEvent& event) {
+    const auto id = runtime->submit(make_request(run, i), [&](const RequestEvent& event) {
       if (event.token != nullptr && event.request.client == 1) marks.on_token(event.token->index);
       if (event.finish == nullptr) return;
       const std::lock_guard lock(progress.mutex);
       ++progress.ended;
       if (event.finish->reason != FinishReason::length) ++progress.failed;
       progress.changed.notify_one();
-    }));
+    });
+    if (!id) return id.error();
   }
   const RuntimeMetrics before = runtime->metrics();
   {
