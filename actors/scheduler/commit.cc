@@ -35,6 +35,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   std::copy(r->rows.begin() + 1, r->rows.begin() + r->n_rows, r->rows.begin());
   --r->n_rows;
   r->settled += f.n_tokens;
+  r->failures = 0;
   effects.push_back(Commit{r->seq, r->epoch, r->settled});
   if (!f.produces) return;
   if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
@@ -82,7 +83,6 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   e.best_size = n_best;
   b.best.insert(b.best.end(), best, best + n_best);
   r.output.push_back(id);
-  r.failures = 0;
   ++stats.tokens;
   if (q.think && id == q.think->close) r.closed_thinking = true;
 

@@ -28,6 +28,7 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
   const bool launched = plan(out);
   if (!launched && !unanswered && n_pipeline == 0) {
     for (const Effect& effect : effects) out.push(Apply{{}, effect});
+    applying += static_cast<std::uint32_t>(effects.size());
     effects.clear();
   }
   if (sample || sampler_closed.size() >= 64) {
@@ -100,8 +101,8 @@ void SchedulerCore::on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out)
     reply.outcome = r->phase == Live::Phase::waiting && r->output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running;
     s.finish(*r, FinishReason::cancelled);
   }
-  out.push(reply);
   s.advance(now, out);
+  out.push(reply);  // after Ended: once it is acknowledged, the client id may come again
 }
 
 void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
@@ -183,6 +184,7 @@ void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
 void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
   s.facts = m.facts;
+  if (s.applying > 0) --s.applying;
   if (m.error.code != ErrorCode::none) s.halt(m.error);
   for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
   s.advance(now, out);
@@ -230,8 +232,8 @@ std::string SchedulerCore::check() const {
     if (r.settled > r.known()) return "R2: " + label(r.id) + " settled past its known tokens";
   }
   if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
-  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && s.halted.code == ErrorCode::none) {
-    const bool moving = std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening || s.live[i].kv_blocked; });
+  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.halted.code == ErrorCode::none) {
+    const bool moving = std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
     if (!moving) return "R10: requests run, and nothing is in flight or asked for";
   }
   return {};

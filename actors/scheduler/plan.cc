@@ -165,9 +165,11 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
     Live& r = live[i];
     if (r.phase == Live::Phase::running && (victim == nullptr || r.admitted > victim->admitted)) victim = &r;
   }
-  if (victim != must) {
+  // If the newest is the one that must have it, it waits as long as another one moves.
+  const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  if (victim != must || (!moving && running.size() > 1)) {
     preempt(*victim);
-  } else if (running.size() == 1 && n_pipeline == 0) {
+  } else if (!moving) {
     finish(*must, FinishReason::error, Error{ErrorCode::kv_exhausted, error.what + ": the request does not fit the KV pool"});
   }
 }

@@ -130,6 +130,7 @@ struct SchedulerCore::State {
   bool unanswered = false;              // a launch whose Accepted has not come
   std::vector<Ticket> samples;          // logits that the sampler is reading: each holds a ring slot
   std::vector<Effect> effects;          // go with the next launch, in order
+  std::uint32_t applying = 0;           // effects sent alone and not answered
   DeviceFacts facts;                    // as of the router's last answer
   std::vector<RequestId> sampler_closed;
   std::vector<RequestId> ended;

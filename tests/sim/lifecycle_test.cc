@@ -28,7 +28,7 @@ bool is_prefix(const std::vector<Token>& a, const std::vector<Token>& b) { retur
 
 TEST(Lifecycle, CancelsAtAnyMomentLeavePrefixesAndWholeBooks) {
   std::uint64_t running = 0, finished = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     WorldOptions o;
     o.seed = seed;
     o.depth = 1 + seed % 4;

@@ -23,7 +23,7 @@ std::vector<Request> make_workload(const WorkloadOptions& o, const SimDeviceOpti
       if (below(3) == 0) q.sampling.frequency_penalty = 0.3f;
       if (below(3) == 0) q.sampling.logprobs = below(3);
     }
-    if (o.think && below(3) == 0) q.think = Think{below(8) + 2, below(8) + 2, below(8) + 2};
+    if (o.think && below(3) == 0) q.think = Think{2 + below(6), 2 + below(6), 2 + below(6)};
     if (o.stops) {
       q.stop.ignore_eos = below(4) == 0;
       if (below(3) == 0) q.stop.stop_token_ids = {below(device.vocab), below(device.vocab)};

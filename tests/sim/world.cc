@@ -144,6 +144,13 @@ bool World::step() {
   const bool device = device_.queued() > 0;
   const bool run_device = device && (ready.empty() || (!options_.in_order && random_() % (ready.size() + 2) == 0));
   now_ += 1000;
+  std::optional<TimeNs>& timer = timers_[static_cast<int>(Actor::scheduler)];
+  if (timer && (*timer <= now_ || (ready.empty() && !device))) {  // with nothing else to do, time jumps to it
+    now_ = std::max(now_, *timer);
+    timer.reset();
+    deliver(Actor::scheduler, Tick{});
+    return true;
+  }
   if (run_device) {
     send(Actor::edge, Actor::device, device_.run_head());
     return true;
@@ -160,13 +167,7 @@ bool World::step() {
     deliver(to, m);
     return true;
   }
-  // Only timers are left: time jumps to the first that matters (a device's step_timeout does not, with nothing queued).
-  const auto scheduler = static_cast<int>(Actor::scheduler);
-  if (!timers_[scheduler]) return false;
-  now_ = std::max(now_, *timers_[scheduler]);
-  timers_[scheduler].reset();
-  deliver(Actor::scheduler, Tick{});
-  return true;
+  return false;
 }
 
 std::uint64_t World::run(std::uint64_t limit) {
