@@ -18,15 +18,19 @@ void call(const Callback& callback, const RequestEvent& event) noexcept {
 
 }  // namespace
 
-DeliveryShell::DeliveryShell(caf::actor_config& config) : DeliveryActor::base(config) { keep_quiet(*this); }
+DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<DeliveryThread> thread)
+    : DeliveryActor::base(config), thread_(std::move(thread)) {
+  keep_quiet(*this);
+}
 
 DeliveryShell::behavior_type DeliveryShell::make_behavior() {
+  thread_->id = std::this_thread::get_id();  // a detached actor starts on its own thread
   return {
       [this](const Register& m) { open_[m.id] = m.callback; },
       [this](const Deliver& m) { deliver(*m.batch); },
       [this](const EndAll& m) {
         end_all(m.error);
-        return DeviceStopped{};
+        return Done{};
       },
   };
 }

@@ -11,7 +11,10 @@ DeviceShell::DeviceShell(caf::actor_config& config, std::shared_ptr<Counts> coun
 
 DeviceShell::behavior_type DeviceShell::make_behavior() {
   return {
-      [this](const Attach& m) { attach(m); },
+      [this](const Attach& m) {
+        attach(m);
+        return Done{};
+      },
       [this](const StartDevice&) { return start(); },
       [this](const PollEvents&) {
         polls_ = true;
@@ -65,7 +68,7 @@ bool DeviceShell::poll(caf::execution_unit* unit) {
   return !polled_.empty();
 }
 
-DeviceStopped DeviceShell::stop() {
+Done DeviceShell::stop() {
   idle_hook(system()) = {};
   polled_.clear();
   if (auto gone = ring_.destroy(); !gone) return {gone.error()};

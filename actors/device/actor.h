@@ -39,7 +39,7 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
     std::uint64_t cause = 0;
   };
   DeviceStarted start();
-  DeviceStopped stop();
+  Done stop();
   void attach(const Attach& m);
 
   device::Driver& driver_;

@@ -32,7 +32,9 @@ Result<void> Ring::make() {
     TROUPE_TRY(driver_.bind_thread());
     TROUPE_TRY(stream_, driver_.create_stream());
     slots_.reserve(n_slots_);
-    for (std::uint32_t i = 0; i < n_slots_; ++i) TROUPE_TRY(make_slot(i));
+    for (std::uint32_t i = 0; i < n_slots_; ++i) {
+      TROUPE_TRY(make_slot(i));
+    }
     return success();
   }();
   if (!made) (void)destroy();
@@ -60,8 +62,13 @@ Result<void> Ring::destroy() {
   const auto keep = [&](Result<void> r) {
     if (!r && first) first = std::move(r);
   };
-  // The stream first: after it no thread of the driver is in a call of ours.
-  if (stream_ != 0) keep(driver_.destroy_stream(std::exchange(stream_, 0)));
+  // The stream first: after it no thread of the driver is in a call of ours, and nothing writes to the areas.
+  if (stream_ != 0) {
+    auto gone = driver_.destroy_stream(stream_);
+    if (!gone && gone.error().code != ErrorCode::device_lost) return gone;
+    keep(std::move(gone));
+    stream_ = 0;
+  }
   for (SlotHandles& slot : slots_) {
     if (slot.event != 0) keep(driver_.destroy_event(slot.event));
     if (slot.readback != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.readback), readback_bytes()));

@@ -21,7 +21,8 @@ class Ring {
 
   // On an error what was already made is given back.
   Result<void> make();
-  // Idempotent; goes on after an error and answers the first one. Error: what was not given back.
+  // Idempotent. Error: what was not given back. While the stream still has work nothing is freed; call again later.
+  // On a lost device it goes on after an error and answers the first one.
   Result<void> destroy();
 
   device::Stream stream() const { return stream_; }

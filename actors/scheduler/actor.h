@@ -27,6 +27,7 @@ class SchedulerShell final : public Shell<SchedulerActor, SchedulerCore, Schedul
 
  private:
   Timer timer_;
+  TimeNs busy_since_ = 0;
 };
 
 }  // namespace troupe::actors

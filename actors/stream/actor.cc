@@ -24,7 +24,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
       [this](const Enqueue& m) { enqueue(m); },
       [this](const StopDevice&) {
         settle_all();
-        return DeviceStopped{};
+        return Done{};
       },
   };
 }

@@ -42,6 +42,7 @@ struct SchedulerFigures {
   std::uint32_t running = 0;
   std::uint32_t in_flight = 0;
   TimeNs last_settled = 0;
+  TimeNs busy_since = 0;  // when the first of the present requests came
 };
 struct StartDevice {};  // -> device: make stream, events and ring
 struct DeviceStarted {
@@ -49,7 +50,7 @@ struct DeviceStarted {
   std::uint64_t stream = 0;
 };
 struct StopDevice {};  // -> device, stream: give everything back; answered when done
-struct DeviceStopped {
+struct Done {  // the answer to an edge message: it is done, or not because of this
   Error error;
 };
 struct PollEvents {};  // stream -> device, once: the driver announces no completions, ask it
@@ -63,11 +64,11 @@ template <class I> auto inspect(I& f, SchedulerStats& x) {
   return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
            x.preemptions, x.tokens, x.prefill_tokens);
 }
-template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled); }
+template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
 template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream); }
 template <class I> auto inspect(I& f, StopDevice&) { return f(); }
-template <class I> auto inspect(I& f, DeviceStopped& x) { return f(x.error); }
+template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
 template <class I> auto inspect(I& f, PollEvents&) { return f(); }
 template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream); }
 
@@ -96,13 +97,13 @@ using RouterActor =
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
 using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
-                                     caf::replies_to<StopDevice>::with<DeviceStopped>>;
+                                     caf::replies_to<StopDevice>::with<Done>>;
 
-using DeviceActor = caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<StartDevice>::with<DeviceStarted>,
+using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
                                      caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
-                                     caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<DeviceStopped>>;
+                                     caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
 
-using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<DeviceStopped>>;
+using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
 
 struct Peers {
   DispatcherActor dispatcher;

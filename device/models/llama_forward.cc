@@ -1,0 +1,67 @@
+#include "device/models/llama_forward.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "device/models/weights.h"
+
+namespace troupe::device {
+
+Result<LlamaWeights> load_llama_weights(const GgufFile& file, const LlamaConfig& c) {
+  LlamaWeights w;
+  TROUPE_TRY(w.embedding, matrix(file, "token_embd.weight", c.vocab, c.width));
+  TROUPE_TRY(w.output_norm, vector(file, "output_norm.weight", c.width));
+  w.output = w.embedding;
+  if (file.tensor("output.weight") != nullptr) {
+    TROUPE_TRY(w.output, matrix(file, "output.weight", c.vocab, c.width));
+  }
+  for (std::uint32_t i = 0; i < c.layers; ++i) {
+    const auto name = [i](const char* part) { return fmt::format("blk.{}.{}.weight", i, part); };
+    LlamaLayer l;
+    TROUPE_TRY(l.attn_norm, vector(file, name("attn_norm"), c.width));
+    TROUPE_TRY(l.q, matrix(file, name("attn_q"), c.q_width(), c.width));
+    TROUPE_TRY(l.k, matrix(file, name("attn_k"), c.kv_width(), c.width));
+    TROUPE_TRY(l.v, matrix(file, name("attn_v"), c.kv_width(), c.width));
+    TROUPE_TRY(l.o, matrix(file, name("attn_output"), c.width, c.q_width()));
+    TROUPE_TRY(l.ffn_norm, vector(file, name("ffn_norm"), c.width));
+    TROUPE_TRY(l.gate, matrix(file, name("ffn_gate"), c.ffn, c.width));
+    TROUPE_TRY(l.up, matrix(file, name("ffn_up"), c.ffn, c.width));
+    TROUPE_TRY(l.down, matrix(file, name("ffn_down"), c.width, c.ffn));
+    w.layers.push_back(l);
+  }
+  return w;
+}
+
+void llama_forward(kernels::Kernels& k, const LlamaConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
+                   const kernels::KvCache& kv, const kernels::FeedArgs& feed, std::uint32_t n, std::uint32_t n_outputs) {
+  using kernels::MatmulJob;
+  k.feed_resolve(feed);
+  if (n == 0) return;
+  k.embed(w.embedding, s.tokens, n, s.x);
+  k.rope_angles(s.tokens, n, inv_freq, c.rotated / 2, s.angles);
+  const std::size_t qkv = c.q_width() + 2 * static_cast<std::size_t>(c.kv_width());
+  float* const key = s.qkv + c.q_width();
+  float* const value = key + c.kv_width();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  for (std::uint32_t i = 0; i < c.layers; ++i) {
+    const LlamaLayer& l = w.layers[i];
+    k.rms_norm(s.x, l.attn_norm, s.h, n, c.width, c.eps);
+    k.matmul(std::array{MatmulJob{l.q, s.qkv, qkv}, MatmulJob{l.k, key, qkv}, MatmulJob{l.v, value, qkv}}, s.h, n, c.width);
+    // Keys and values of the whole step are in the cache before any of its rows reads them.
+    k.rope_store({s.tokens, n, i, c.heads, c.rotated, s.qkv, key, value, qkv, s.angles}, kv, feed.tables);
+    k.attention({s.tokens, n, i, c.heads, s.qkv, qkv, s.attended, scale}, kv, feed.tables);
+    k.matmul(std::array{MatmulJob{l.o, s.x, c.width, true}}, s.attended, n, c.q_width());
+    k.rms_norm(s.x, l.ffn_norm, s.h, n, c.width, c.eps);
+    k.matmul(std::array{MatmulJob{l.gate, s.gate, c.ffn}, MatmulJob{l.up, s.up, c.ffn}}, s.h, n, c.width);
+    k.silu_mul(s.gate, s.up, static_cast<std::size_t>(n) * c.ffn);
+    k.matmul(std::array{MatmulJob{l.down, s.x, c.width, true}}, s.gate, n, c.ffn);
+  }
+  if (n_outputs == 0) return;
+  k.gather_outputs(feed.rows, feed.n_rows, s.x, c.width, s.outputs);
+  k.rms_norm(s.outputs, w.output_norm, s.outputs, n_outputs, c.width, c.eps);
+  k.matmul(std::array{MatmulJob{w.output, s.logits, c.vocab}}, s.outputs, n_outputs, c.width);
+}
+
+}  // namespace troupe::device

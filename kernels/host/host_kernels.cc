@@ -1,0 +1,150 @@
+#include "kernels/host/host_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/host/argmax.h"
+#include "kernels/host/attention.h"
+#include "kernels/host/feed.h"
+#include "kernels/host/kv_layout.h"
+#include "kernels/host/matmul.h"
+#include "kernels/host/rmsnorm.h"
+#include "kernels/host/rope.h"
+#include "kernels/host/rows.h"
+#include "kernels/host/silu_mul.h"
+#include "kernels/host/thread_pool.h"
+
+namespace troupe::kernels {
+
+namespace {
+
+// Up to so many rows, work of about a microsecond a row is done by the caller alone: waking helpers costs more.
+constexpr std::size_t kSerialRows = 3;
+
+class HostKernels final : public Kernels {
+ public:
+  explicit HostKernels(const HostKernelsOptions& o)
+      : options_(o), pool_(o.threads), matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_), attention_(kernels::attention(o.target, !o.exact)),
+        rms_norm_(kernels::rms_norm(o.target)), silu_mul_(kernels::silu_mul(o.target)),
+        scores_stride_(round_up(o.max_context, 16) + o.block_size + 16), scores_(pool_.threads() * std::min<std::size_t>(o.max_group, 4) * scores_stride_) {}
+
+  std::size_t kv_bytes(const KvCache& shape) const override { return KvLayout(shape).total * (options_.exact ? 4 : 2); }
+
+  void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) override {
+    kernels::apply_changes(tables, changes, n);
+  }
+
+  void feed_resolve(const FeedArgs& args) override { kernels::feed_resolve(args); }
+
+  void embed(const Weight& w, const StepToken* tokens, std::uint32_t n_tokens, float* x) override {
+    const UnpackF32 unpack = unpack_f32(w.format, options_.target);
+    const std::size_t bytes = row_bytes(w.format, w.cols);
+    split(n_tokens, [&](std::size_t t) { unpack(static_cast<const std::uint8_t*>(w.data) + tokens[t].id * bytes, w.cols, x + t * w.cols); });
+  }
+
+  void rms_norm(const float* x, const float* gain, float* y, std::uint32_t n_rows, std::uint32_t width, float eps) override {
+    const std::size_t w = width;
+    split(n_rows, [&](std::size_t r) { rms_norm_(x + r * w, gain, y + r * w, w, eps); });
+  }
+
+  void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) override {
+    matmul_.run(jobs, x, n_rows, cols);
+  }
+
+  void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) override {
+    split(n_tokens, [&](std::size_t t) { kernels::rope_angles(tokens[t].position, inv_freq, n_freqs, angles + t * n_freqs * 2); });
+  }
+
+  void rope_store(const RopeArgs& args, const KvCache& kv, const BlockTables& tables) override {
+    split(args.n_tokens, [&](std::size_t t) { kernels::rope_store(args, static_cast<std::uint32_t>(t), kv, tables, !options_.exact); });
+  }
+
+  void attention(const AttentionArgs& a, const KvCache& kv, const BlockTables& tables) override {
+    const KvLayout layout(kv);
+    const std::uint32_t group = a.n_heads / kv.n_kv_heads;
+    const std::size_t width = static_cast<std::size_t>(a.n_heads) * kv.head_dim;
+    const std::size_t element = options_.exact ? 4 : 2;
+    pool_.run(static_cast<std::size_t>(a.n_tokens) * kv.n_kv_heads, [&](std::size_t item, unsigned thread) {
+      const std::size_t t = item / kv.n_kv_heads;
+      const auto h = static_cast<std::uint32_t>(item % kv.n_kv_heads);
+      const StepToken& token = a.tokens[t];
+      float* out = a.out + t * width + static_cast<std::size_t>(h) * group * kv.head_dim;
+      if (token.slot == kNone) {
+        std::memset(out, 0, static_cast<std::size_t>(group) * kv.head_dim * sizeof(float));
+        return;
+      }
+      AttentionHead head;
+      head.kv = static_cast<const std::uint8_t*>(kv.data) + layout.at(a.layer, 0, h) * element;
+      head.block_elements = layout.block;
+      head.k_stride = layout.k_stride;
+      head.v_stride = layout.v_stride;
+      head.v_begin = layout.v_begin;
+      head.block_size = kv.block_size;
+      head.head_dim = kv.head_dim;
+      head.table = tables.entries + static_cast<std::size_t>(token.slot) * tables.blocks_per_slot;
+      head.position = token.position;
+      head.group = group;
+      head.q = a.q + t * a.q_stride + static_cast<std::size_t>(h) * group * kv.head_dim;
+      head.out = out;
+      head.scale = a.scale;
+      head.scores = scores_.data() + thread * std::min<std::size_t>(options_.max_group, 4) * scores_stride_;
+      head.scores_stride = scores_stride_;
+      attention_(head);
+    });
+  }
+
+  void silu_mul(float* gate, const float* up, std::size_t n) override {
+    constexpr std::size_t kPiece = 4096;
+    const std::size_t pieces = (n + kPiece - 1) / kPiece;
+    split(pieces, [&](std::size_t p) { silu_mul_(gate + p * kPiece, up + p * kPiece, std::min(kPiece, n - p * kPiece)); });
+  }
+
+  void gather_outputs(const StepRow* rows, std::uint32_t n_rows, const float* x, std::uint32_t width, float* out) override {
+    std::size_t end = 0;
+    for (std::uint32_t r = 0; r < n_rows; ++r) {
+      end += rows[r].n_tokens;
+      if (rows[r].output == kNone) continue;
+      std::memcpy(out + static_cast<std::size_t>(rows[r].output) * width, x + (end - 1) * width, width * sizeof(float));
+    }
+  }
+
+  void argmax(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
+              RowReadback* readback, float* logits_out) override {
+    split(n_rows, [&](std::size_t r) {
+      const StepRow& row = rows[r];
+      if (row.output == kNone) return;
+      const float* v = logits + static_cast<std::size_t>(row.output) * vocab;
+      if (row.logits_row != kNone) std::memcpy(logits_out + static_cast<std::size_t>(row.logits_row) * vocab, v, vocab * sizeof(float));
+      if (cells[r].status != Status::ok) return;
+      const std::uint32_t id = masked_argmax(v, vocab, row.mask_a, row.mask_b, options_.target);
+      cells[r] = {id == kNone ? 0 : id, id == kNone ? Status::no_token : Status::ok, tag};
+      readback[r].id = cells[r].id;
+      readback[r].status = cells[r].status;
+    });
+  }
+
+ private:
+  template <class F> void split(std::size_t n, F&& f) {
+    if (n <= kSerialRows) {
+      for (std::size_t i = 0; i < n; ++i) f(i);
+    } else {
+      pool_.run(n, [&f](std::size_t i, unsigned) { f(i); });
+    }
+  }
+
+  HostKernelsOptions options_;
+  ThreadPool pool_;
+  Matmul matmul_;
+  Attention attention_;
+  RmsNorm rms_norm_;
+  SiluMul silu_mul_;
+  std::size_t scores_stride_;
+  std::vector<float> scores_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_host_kernels(const HostKernelsOptions& options) { return std::make_unique<HostKernels>(options); }
+
+}  // namespace troupe::kernels

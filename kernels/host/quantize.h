@@ -1,0 +1,24 @@
+// Activations in 8 bits, blocks of 32: scale = max|x| / 127, code = nearest even of x / scale. A block whose largest
+// magnitude is below 1e-30 is all zero; one with a NaN or an infinity gets scale NaN, so that what it meets is NaN.
+// Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/host/target.h"
+
+namespace troupe::kernels {
+
+// One row. Past the row's end everything is 0.
+struct QuantizedRow {
+  std::int8_t* codes = nullptr;    // [round_up(cols, 64)]
+  float* scale8 = nullptr;         // [round_up(cols, 64) / 4]: each block's scale eight times
+  std::int32_t* offset = nullptr;  // [round_up(cols, 64) / 4]: -128 * sum of 4 consecutive codes (for signed weights)
+  float* sum = nullptr;            // [round_up(cols / 32, 16)]: scale * sum of the block's codes
+};
+
+using Quantize = void (*)(const float* x, std::size_t cols, const QuantizedRow& out);
+Quantize quantize(Target target);
+
+}  // namespace troupe::kernels

@@ -1,0 +1,36 @@
+#include "kernels/host/target.h"
+
+namespace troupe::kernels {
+
+const char* name(Target target) {
+  switch (target) {
+    case Target::portable: return "portable";
+    case Target::avx2: return "avx2";
+    case Target::avx512: return "avx512-vnni";
+  }
+  return "?";
+}
+
+bool supported(Target target) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  switch (target) {
+    case Target::portable: return true;
+    case Target::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    case Target::avx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  }
+  return false;
+#else
+  return target == Target::portable;
+#endif
+}
+
+Target best_target() {
+  if (supported(Target::avx512)) return Target::avx512;
+  if (supported(Target::avx2)) return Target::avx2;
+  return Target::portable;
+}
+
+}  // namespace troupe::kernels

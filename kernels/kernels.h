@@ -1,0 +1,206 @@
+// The interface of kernels over which every forward pass is written once. kernels/host implements it with SIMD and
+// runs each call before it returns; a CUDA implementation enqueues each call on its stream. Nothing of messages/ is
+// included here, so that .cu files can include this header.
+//
+// Every pointer is memory of the device (on the host: ordinary memory), valid until the step has settled. Arrays are
+// row-major and dense; F32 unless said otherwise.
+//
+// Order of sums (R1). The bits of a result depend on the row it belongs to and on nothing else: not on how many rows
+// a call has, where the row stands, or how many threads share the work. So each operation names its one order:
+//   lanes16(v)  = 16 partial sums, element i into lane i % 16, ascending i, each term one multiply and one add
+//                 (no fused multiply-add), then lane j += lane j+8, j+4, j+2, j+1.
+//   blocks32    = per block of 32 elements 8 exact integer sums over 4 consecutive products each; integer sum j of
+//                 block b goes into lane (b % 2) * 8 + j as float(sum) * (scale_w[b] * scale_x[b]); formats with a
+//                 minimum add min_w[b] * (scale_x[b] * sum_x[b]) into lane b % 16 of a second set of 16 lanes; the two
+//                 sets are added lane by lane and folded as lanes16 does.
+// Threads: one call at a time, from the thread (host) or the stream (CUDA) that owns the instance.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe::kernels {
+
+inline constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+
+enum class Format : std::uint8_t { f32, q8_0, q4_1 };  // how weights are stored; names and block formats are ggml's
+
+const char* name(Format format);                       // "Q4_1"
+std::size_t row_bytes(Format format, std::size_t cols);  // cols is a multiple of 32
+
+// A matrix as stored: rows x cols, each row contiguous. y = W x.
+struct Weight {
+  const void* data = nullptr;
+  Format format = Format::f32;
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+};
+
+// Same values as troupe::CellStatus (the model asserts it).
+enum class Status : std::uint32_t { ok, no_token, stale_feed, poisoned };
+
+// What a row of a step leaves for rows that are fed from it: written by feed_resolve and argmax only.
+struct Cell {
+  std::uint32_t id = 0;
+  Status status = Status::ok;
+  std::uint32_t tag = 0;  // of the step that wrote it
+};
+
+// Same layout as troupe::Readback (the model asserts it).
+struct RowReadback {
+  std::uint32_t input = 0;
+  std::uint32_t id = 0;
+  Status status = Status::ok;
+  std::uint32_t tag = 0;
+};
+
+// One row of a step: n_tokens tokens of one sequence at positions [position, position + n_tokens).
+struct StepRow {
+  std::uint32_t slot = 0;
+  std::uint32_t position = 0;
+  std::uint32_t n_tokens = 1;
+  std::uint32_t fed = 0;         // 1: its one id is read from a cell
+  std::uint32_t index = 0;       // host: first id; fed: the row of that cell array
+  std::uint32_t feed_cells = 0;  // fed: index of the cell array
+  std::uint32_t feed_tag = 0;    // fed: the tag that the cell must hold
+  std::uint32_t mask_a = kNone;
+  std::uint32_t mask_b = kNone;
+  std::uint32_t output = kNone;      // row of the logits; kNone: wants no token
+  std::uint32_t logits_row = kNone;  // where its logits are read back to; kNone: nowhere
+};
+
+// A token of the step, made from the rows on the device. slot == kNone: the row's block table does not cover it, so
+// it reads and writes no KV (its row's cell is poisoned).
+struct StepToken {
+  std::uint32_t id = 0;
+  std::uint32_t slot = kNone;
+  std::uint32_t position = 0;
+};
+
+struct TableChange {
+  std::uint32_t slot = 0;
+  std::uint32_t index = 0;
+  std::uint32_t block = 0;
+};
+
+// Block tables: entries[slot][index] = block + 1, 0 = none (so zeroed memory is an empty table).
+struct BlockTables {
+  std::uint32_t* entries = nullptr;
+  std::uint32_t n_slots = 0;
+  std::uint32_t blocks_per_slot = 0;
+};
+
+// The KV cache of all layers. Its layout belongs to the implementation (kv_bytes says its size); zeroed at start.
+struct KvCache {
+  void* data = nullptr;
+  std::uint32_t n_layers = 0;
+  std::uint32_t n_blocks = 0;
+  std::uint32_t block_size = 16;  // positions
+  std::uint32_t n_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+};
+
+struct FeedArgs {
+  const StepRow* rows = nullptr;
+  std::uint32_t n_rows = 0;
+  const std::uint32_t* ids = nullptr;        // host ids
+  const Cell* const* cell_arrays = nullptr;  // by ring slot, max_rows cells each
+  Cell* cells = nullptr;                     // this step's own
+  std::uint32_t tag = 0;                     // this step's own
+  std::uint32_t vocab = 0;
+  std::uint32_t block_size = 16;
+  std::uint32_t n_blocks = 0;  // of the KV cache
+  BlockTables tables;
+  StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
+  RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
+};
+
+// y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = .
+struct MatmulJob {
+  Weight w;
+  float* y = nullptr;
+  std::size_t stride = 0;
+  bool add = false;
+};
+
+struct AttentionArgs {
+  const StepToken* tokens = nullptr;
+  std::uint32_t n_tokens = 0;
+  std::uint32_t layer = 0;
+  std::uint32_t n_heads = 0;      // a multiple of kv.n_kv_heads; query head h reads KV head h / (n_heads / n_kv_heads)
+  const float* q = nullptr;       // [n_tokens] rows of n_heads * head_dim, q_stride apart
+  std::size_t q_stride = 0;
+  float* out = nullptr;           // [n_tokens][n_heads * head_dim]
+  float scale = 1.0f;
+};
+
+struct RopeArgs {
+  const StepToken* tokens = nullptr;
+  std::uint32_t n_tokens = 0;
+  std::uint32_t layer = 0;
+  std::uint32_t n_heads = 0;
+  std::uint32_t rotated = 0;       // leading elements of a head that are rotated (even)
+  float* q = nullptr;              // [n_tokens], stride apart; rotated in place
+  const float* k = nullptr;        // [n_tokens][n_kv_heads * head_dim], stride apart
+  const float* v = nullptr;
+  std::size_t stride = 0;
+  const float* angles = nullptr;   // [n_tokens][rotated / 2][2]: cos, sin
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // Bytes of a KV cache of that shape, and of the 16-bit or 32-bit format that this instance keeps it in.
+  virtual std::size_t kv_bytes(const KvCache& shape) const = 0;
+
+  // In order. An entry outside the tables is dropped (the model refuses it before).
+  virtual void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) = 0;
+
+  // Ids, slots and positions of all tokens, and each row's own cell: {0, ok, tag}; or for a row that fails
+  //   - fed, and the cell's tag is not feed_tag:          stale_feed, its token is id 0
+  //   - fed, and the cell holds an error:                 poisoned,   its token is id 0
+  //   - an id >= vocab, or positions without a KV block:  poisoned,   id 0 / no KV
+  //   - not an error, but the row wants no token:         no_token in the cell alone (so that nothing is fed from it)
+  // The tag is compared always.
+  virtual void feed_resolve(const FeedArgs& args) = 0;
+
+  // x[t] = row tokens[t].id of w, dequantized to F32.
+  virtual void embed(const Weight& w, const StepToken* tokens, std::uint32_t n_tokens, float* x) = 0;
+
+  // y[t] = (x[t] * (1 / sqrt(lanes16(x[t]^2) / width + eps))) * gain. x and y may be the same.
+  virtual void rms_norm(const float* x, const float* gain, float* y, std::uint32_t n_rows, std::uint32_t width, float eps) = 0;
+
+  // All jobs read the same x [n_rows][cols]. Weights are read once per call.
+  //   exact: weights dequantized to F32, order lanes16.
+  //   fast:  F32 weights as exact; quantized ones by blocks32 on x quantized to 8 bits in blocks of 32: scale =
+  //          max|x| / 127, codes to nearest even. A block with a NaN or an infinity makes its results NaN.
+  virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
+
+  // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
+  virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) = 0;
+  // Rotates pairs (2i, 2i+1) of each head: (a cos - b sin, a sin + b cos); q in place, k on its way into the cache,
+  // v as it is.
+  virtual void rope_store(const RopeArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
+
+  // out = softmax(scale * q k^T) v over positions 0 .. tokens[t].position. q.k: ascending over the head's elements,
+  // one multiply and one add each. Weights exp(score - max); their sum: lanes16 over absolute positions. Weighted sum
+  // of v: ascending positions; times 1 / sum.
+  virtual void attention(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
+
+  // gate[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]
+  virtual void silu_mul(float* gate, const float* up, std::size_t n) = 0;
+
+  // out[rows[r].output] = x[last token of row r] for every row with an output.
+  virtual void gather_outputs(const StepRow* rows, std::uint32_t n_rows, const float* x, std::uint32_t width, float* out) = 0;
+
+  // Per row with an output whose cell is ok: p = the lowest index of the largest logit that is no NaN; if p is one of
+  // the row's two masked ids, the same with both excluded. Nothing left: no_token, id 0. Into the row's cell and
+  // readback[r].{id, status}; a cell that holds an error already keeps it. Rows with logits_row: their logits are
+  // copied to logits_out[logits_row].
+  virtual void argmax(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
+                      RowReadback* readback, float* logits_out) = 0;
+};
+
+}  // namespace troupe::kernels

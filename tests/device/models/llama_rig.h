@@ -1,0 +1,177 @@
+// Runs steps of a Llama model on the host driver, as a router would: block tables, cells by ring slot, readback.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/host/driver.h"
+#include "device/models/llama.h"
+
+namespace troupe::device {
+
+struct RigRow {
+  std::uint32_t slot = 0;
+  std::uint32_t position = 0;
+  std::vector<Token> ids;      // empty: fed
+  std::uint32_t feed_ring = 0; // fed: from this ring slot's cells,
+  std::uint32_t feed_row = 0;  // this row of them,
+  std::uint32_t feed_tag = 0;  // with this tag
+  bool wants = true;
+  RowMask mask;
+};
+
+struct RigResult {
+  std::vector<Readback> rows;
+  std::vector<std::vector<float>> logits;  // per row; empty if it wants none
+  std::uint32_t ring = 0;
+  std::uint32_t tag = 0;
+};
+
+class LlamaRig {
+ public:
+  LlamaRig(const std::string& path, LlamaOptions options, std::uint64_t seed = 1) : driver_(make_host_driver({})) {
+    options.max_logits_rows = options.max_rows;
+    auto file = GgufFile::open(path);
+    if (!file) throw std::runtime_error(file.error().what);
+    auto model = LlamaModel::create(std::make_shared<GgufFile>(std::move(file.value())), options, *driver_);
+    if (!model) throw std::runtime_error(model.error().what);
+    model_ = std::move(model.value());
+    const ModelInfo& info = model_->info();
+    stream_ = driver_->create_stream().value();
+    for (std::uint32_t i = 0; i <= info.max_depth; ++i) {
+      Ring r;
+      r.event = driver_->create_event().value();
+      r.cells = driver_->alloc_device(model_->cells_bytes()).value();
+      r.readback = static_cast<Readback*>(driver_->alloc_host_pinned(info.max_rows * sizeof(Readback)).value());
+      r.logits = static_cast<float*>(driver_->alloc_host_pinned(logits_bytes()).value());
+      cell_arrays_.push_back(r.cells);
+      rings_.push_back(std::move(r));
+    }
+    // Blocks in no order: nothing may depend on where a position lies.
+    for (std::uint32_t b = 0; b < info.kv_blocks; ++b) free_.push_back(b);
+    std::shuffle(free_.begin(), free_.end(), std::mt19937_64(seed));
+  }
+  ~LlamaRig() {
+    for (Ring& r : rings_) {
+      (void)driver_->event_synchronize(r.event);
+      EXPECT_TRUE(driver_->destroy_event(r.event));
+      EXPECT_TRUE(driver_->free_device(r.cells, model_->cells_bytes()));
+      EXPECT_TRUE(driver_->free_host_pinned(r.readback, model_->info().max_rows * sizeof(Readback)));
+      EXPECT_TRUE(driver_->free_host_pinned(r.logits, logits_bytes()));
+    }
+    EXPECT_TRUE(driver_->destroy_stream(stream_));
+    model_.reset();
+    EXPECT_EQ(driver_->usage().device_bytes, 0u);
+  }
+
+  LlamaModel& model() { return *model_; }
+  Driver& driver() { return *driver_; }
+  const ModelInfo& info() const { return model_->info(); }
+
+  // Gives the slot's blocks back.
+  void release(std::uint32_t slot) {
+    free_.insert(free_.end(), blocks_[slot].begin(), blocks_[slot].end());
+    blocks_[slot].clear();
+  }
+
+  // Enqueues a step and returns its ring slot. cover: the rows' block tables are extended as they need.
+  Result<std::uint32_t> launch(const std::vector<RigRow>& rows, bool cover = true) {
+    const std::uint32_t ring = next_ring_;
+    Ring& r = rings_[ring];
+    r.rows.clear(), r.tokens.clear(), r.deltas.clear();
+    std::uint32_t outputs = 0;
+    for (const RigRow& row : rows) {
+      DeviceRow d;
+      d.slot = row.slot;
+      d.position = row.position;
+      d.n_tokens = row.ids.empty() ? 1 : static_cast<std::uint32_t>(row.ids.size());
+      d.source = row.ids.empty() ? FeedSource::Kind::feed : FeedSource::Kind::host;
+      d.index = row.ids.empty() ? row.feed_row : static_cast<std::uint32_t>(r.tokens.size());
+      d.feed_cells = row.feed_ring;
+      d.feed_tag = row.feed_tag;
+      d.mask = row.mask;
+      d.wants_token = row.wants;
+      d.logits_row = row.wants ? outputs++ : DeviceRow::kNone;
+      r.tokens.insert(r.tokens.end(), row.ids.begin(), row.ids.end());
+      r.rows.push_back(d);
+      auto& table = blocks_[row.slot];
+      while (cover && table.size() * info().block_size < d.position + d.n_tokens) {
+        if (free_.empty()) throw std::runtime_error("the rig is out of blocks");
+        r.deltas.push_back({row.slot, static_cast<std::uint32_t>(table.size()), free_.back()});
+        table.push_back(free_.back());
+        free_.pop_back();
+      }
+    }
+    StepView v;
+    v.ticket = {1, ++step_};
+    v.tag = v.ticket.tag();
+    v.rows = r.rows;
+    v.tokens = r.tokens;
+    v.deltas = r.deltas;
+    v.cells = r.cells;
+    v.cell_arrays = cell_arrays_;
+    r.tag = v.tag;
+    TROUPE_TRY(auto logits, model_->decode_batch_fed(v, stream_));
+    TROUPE_TRY(model_->argmax_batch_to_feed(logits, v, {r.readback, r.logits}, r.event, stream_));
+    next_ring_ = (next_ring_ + 1) % rings_.size();
+    return ring;
+  }
+
+  std::uint32_t tag(std::uint32_t ring) const { return rings_[ring].tag; }
+
+  RigResult wait(std::uint32_t ring) {
+    Ring& r = rings_[ring];
+    if (auto e = driver_->event_synchronize(r.event); !e) throw std::runtime_error(e.error().what);
+    RigResult out;
+    out.ring = ring;
+    out.tag = r.tag;
+    out.rows.assign(r.readback, r.readback + r.rows.size());
+    for (const DeviceRow& row : r.rows) {
+      auto& l = out.logits.emplace_back();
+      if (row.wants_token) l.assign(r.logits + row.logits_row * std::size_t{info().vocab_size}, r.logits + (row.logits_row + 1) * std::size_t{info().vocab_size});
+    }
+    return out;
+  }
+
+  RigResult run(const std::vector<RigRow>& rows, bool cover = true) {
+    auto ring = launch(rows, cover);
+    if (!ring) throw std::runtime_error(ring.error().what);
+    return wait(ring.value());
+  }
+
+ private:
+  struct Ring {
+    Event event = 0;
+    DevicePtr cells = 0;
+    Readback* readback = nullptr;
+    float* logits = nullptr;
+    std::uint32_t tag = 0;
+    std::vector<DeviceRow> rows;
+    std::vector<Token> tokens;
+    std::vector<TableDelta> deltas;
+  };
+  std::size_t logits_bytes() const { return std::size_t{info().max_rows} * info().vocab_size * sizeof(float); }
+
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<LlamaModel> model_;
+  Stream stream_ = 0;
+  std::vector<Ring> rings_;
+  std::vector<DevicePtr> cell_arrays_;
+  std::vector<std::uint32_t> free_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
+  std::uint32_t next_ring_ = 0;
+  std::uint64_t step_ = 0;
+};
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace troupe::device
