@@ -80,9 +80,9 @@ struct Rig {
   std::unique_ptr<Runtime> runtime;
 };
 
-inline Rig make_rig(const RuntimeOptions& options, const device::ScriptedOptions& script) {
+inline Rig make_rig(const RuntimeOptions& options, const device::ScriptedOptions& script,
+                    std::unique_ptr<device::Driver> driver = device::make_host_driver()) {
   Rig rig;
-  auto driver = device::make_host_driver();
   rig.driver = driver.get();
   auto model = device::ScriptedModel::load(*driver, script);
   EXPECT_TRUE(model) << model.error().what;
