@@ -117,6 +117,8 @@ struct ScriptedModel::State {
   Buffer outputs;   // RowOutput [max_rows]; the stream's order keeps steps apart
   Buffer readback;  // Readback [max_rows]
   Buffer logits;    // float [max_logits_rows][vocab]
+  Event passed = 0;    // of the destructor
+  Stream stream = 0;   // of the last step
   std::vector<Job> jobs;
   std::vector<ScriptedTimes> log;
   std::size_t logged = 0;
@@ -268,19 +270,19 @@ struct ScriptedModel::State {
     return ErrorCode::none;
   }
 
-  // Nothing of an unsettled step is left to the stream's thread: it has passed them, or (device lost) skips them.
+  // Waits until the stream has passed everything that was enqueued. A stream that is gone had nothing left; on a lost
+  // device nothing but a function that runs now still touches this.
   void quiesce() {
     released.store(true, std::memory_order_release);
     released.notify_all();
-    for (Job& job : jobs) {
-      for (;;) {
-        const std::uint32_t phase = job.phase.load(std::memory_order_acquire);
-        if (phase == Job::free || (phase == Job::decoded && job.orphan)) break;
-        if (driver.bind_thread().has_error() && !running.load(std::memory_order_acquire)) break;
-        std::this_thread::yield();
-      }
+    for (;;) {
+      const auto recorded = driver.record_event(passed, stream);
+      if (!recorded.has_error()) (void)driver.event_synchronize(passed);
+      if (!recorded.has_error() || recorded.error().code != ErrorCode::overloaded) break;
+      std::this_thread::yield();
     }
     while (running.load(std::memory_order_acquire)) std::this_thread::yield();
+    (void)driver.destroy_event(passed);
   }
 
   Job* take_job() {
@@ -334,6 +336,7 @@ Result<std::unique_ptr<ScriptedModel>> ScriptedModel::load(Driver& driver, Scrip
   TROUPE_TRY(state->outputs.alloc(driver, o.max_rows * sizeof(RowOutput)));
   TROUPE_TRY(state->readback.alloc(driver, o.max_rows * sizeof(Readback)));
   TROUPE_TRY(state->logits.alloc(driver, std::size_t{o.max_logits_rows} * o.vocab * sizeof(float)));
+  TROUPE_TRY(state->passed, driver.create_event());
   return std::unique_ptr<ScriptedModel>(new ScriptedModel(std::move(state)));
 }
 
@@ -365,6 +368,7 @@ Result<DevicePtr> ScriptedModel::decode_batch_fed(const StepView& step, Stream s
     *job->times = {.step = step.ticket.step, .enqueued = clock_ns()};
   }
   job->phase.store(State::Job::queued, std::memory_order_relaxed);
+  s_->stream = stream;
   if (auto done = s_->driver.enqueue_host_function({&State::run_decode, job}, stream); done.has_error()) {
     job->phase.store(State::Job::free, std::memory_order_relaxed);
     return done.error();

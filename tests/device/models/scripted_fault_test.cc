@@ -271,7 +271,11 @@ TEST_F(ScriptedFaults, LoadReportsWhatTheDriverSays) {
     EXPECT_EQ(code_of(ScriptedModel::load(*driver, {})), ErrorCode::device_failed) << nth;
     EXPECT_EQ(driver->usage().device_bytes, 0u) << nth;
   }
+  driver->inject({.call = DriverCall::create_event});
+  EXPECT_EQ(code_of(ScriptedModel::load(*driver, {})), ErrorCode::device_failed);
   EXPECT_EQ(code_of(ScriptedModel::load(*driver, {.vocab = 2})), ErrorCode::bad_request);
+  const DriverUsage usage = driver->usage();
+  EXPECT_EQ(usage.device_bytes + usage.events, 0u);
 }
 
 }  // namespace
