@@ -25,7 +25,7 @@ using namespace actors;
 
 namespace {
 
-constexpr std::chrono::seconds kStopGrace{5};  // beyond step_timeout, for a stop that finds the device stuck
+constexpr std::chrono::seconds kStopGrace{2};  // beyond step_timeout, for a stop that finds the device stuck
 constexpr std::chrono::milliseconds kStopPoll{5};
 
 Error closed() { return Error{ErrorCode::closed, "the runtime has stopped; start another"}; }

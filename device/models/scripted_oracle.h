@@ -46,15 +46,15 @@ struct ScriptedOptions {
   std::uint32_t eos_per_mille = 0;  // how often the next token is the end of sequence
   bool attention = true;            // off: only the last state counts, at a cost that does not grow with the position
   // If not empty, `vocab` entries: the best token after each id, instead of the hash's.
-  std::vector<Token> table;
+  std::vector<Token> table = {};
   // If not empty, `vocab` entries: the text of each id. Else "t0 ", "t1 ", …
-  std::vector<std::string> texts;
+  std::vector<std::string> texts = {};
   // A step takes step_ns + row_ns * rows + token_ns * tokens, from when the stream reaches it. 0 = as fast as it goes.
   TimeNs step_ns = 0;
   TimeNs row_ns = 0;
   TimeNs token_ns = 0;
   TimeNs spin_ns = 150'000;  // the end of that time is spun, not slept
-  std::vector<ScriptedFault> faults;
+  std::vector<ScriptedFault> faults = {};
   std::uint32_t log_steps = 0;  // how many steps' times are kept (ScriptedModel::times)
 
   Token eos() const { return vocab - 1; }

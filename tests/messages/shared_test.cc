@@ -57,7 +57,8 @@ TEST(Shared, CopiesShareOnePayload) {
   Shared<Payload> z = std::move(x);
   EXPECT_FALSE(x);
   EXPECT_EQ(z.get(), y.get());
-  z = z;  // NOLINT: to itself
+  Shared<Payload>& same = z;
+  z = same;
   EXPECT_EQ(z->values, (std::vector<int>{1, 2}));
   z = {};
   EXPECT_EQ(y->values.size(), 2u);
