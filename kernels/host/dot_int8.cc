@@ -47,7 +47,7 @@ template <bool Signed, int T> TROUPE_INLINE void block_sums(const DotInt8Tile& a
 namespace avx2 {
 #define TROUPE_DOT_TARGET TROUPE_TARGET_AVX2
 template <bool Signed, int T>
-TROUPE_DOT_TARGET [[gnu::always_inline]] inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
+TROUPE_DOT_TARGET __attribute__((always_inline)) inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   const std::int8_t* x = token_codes(a, b, t0);
   const __m256i ones = _mm256_set1_epi16(1);
@@ -79,7 +79,7 @@ namespace avx512 {
 // dpbusd multiplies unsigned by signed: signed weights get 128 added, and 128 * (sum of the token's codes), which
 // `offset` holds, is taken off again. Exact.
 template <bool Signed, int T>
-TROUPE_DOT_TARGET [[gnu::always_inline]] inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
+TROUPE_DOT_TARGET __attribute__((always_inline)) inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   const std::int8_t* x = token_codes(a, b, t0);
   const std::size_t blocks = a.cols / 32;
