@@ -1,6 +1,10 @@
 // The device actor's decisions: when a ring slot may be read. A step is read once both its watch (the step is on the
 // stream) and its event's completion have arrived, in either order. A step that stays incomplete for longer than
-// `step_timeout` makes the device lost (R7): every watched and later step is answered device_lost.
+// `step_timeout` makes the device lost (R7): every watched and later step is answered device_lost. So does a step that
+// reports device_lost.
+//
+// Every ticket is answered with one ReadSlot. A watch or a completion that comes twice, or late, is counted and dropped;
+// a watch of a slot that is still watched for another ticket is answered `internal`, and the slot keeps its step (R4).
 //
 // Deterministic; one thread at a time (the device actor's).
 #pragma once
@@ -18,16 +22,16 @@ using DeviceOutbox = Outbox<ReadSlot, SetTimer>;
 
 class DeviceCore {
  public:
-  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout);
+  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout);  // 0 = no timeout
   ~DeviceCore();
 
   void on(const Watch& m, TimeNs now, DeviceOutbox& out);
   void on(const EventDone& m, TimeNs now, DeviceOutbox& out);
   void on(const Tick& m, TimeNs now, DeviceOutbox& out);
 
-  // Tickets whose events are to be polled (CUDA), oldest first.
-  std::uint32_t watched() const;
+  std::uint32_t watched() const;  // steps whose completion is awaited
   bool lost() const;
+  std::uint64_t ignored() const;  // messages counted and dropped
 
  private:
   struct State;

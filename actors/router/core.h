@@ -46,6 +46,7 @@ class RouterCore {
 
  private:
   struct State;
+  void finish_teardown(RouterOutbox& out);
   std::unique_ptr<State> s_;
 };
 

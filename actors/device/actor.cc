@@ -1,0 +1,83 @@
+#include "actors/device/actor.h"
+
+#include <utility>
+
+namespace troupe::actors {
+
+DeviceShell::DeviceShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeviceSetup& setup, const ModelInfo& model)
+    : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout),
+      driver_(*setup.driver),
+      ring_(*setup.driver, model, setup.cells_bytes, setup.ring_slots) {}
+
+DeviceShell::behavior_type DeviceShell::make_behavior() {
+  return {
+      [this](const Attach& m) {
+        attach(m);
+        return Done{};
+      },
+      [this](const StartDevice&) { return start(); },
+      [this](const PollEvents&) {
+        polls_ = true;
+        idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
+      },
+      [this](const Watch& m) {
+        handle(this, m);
+        if (polls_ && m.error.code == ErrorCode::none) polled_.push_back({m.ticket, m.ring_slot, m.ctx.seq});
+      },
+      [this](const EventDone& m) { handle(this, m); },
+      [this](const Tick& m) {
+        if (timer_.due(now_ns(), *this, post_)) handle(this, m);
+      },
+      [this](const StopDevice&) { return stop(); },
+  };
+}
+
+DeviceStarted DeviceShell::start() {
+  if (auto made = ring_.make(); !made) return {made.error(), 0};
+  return {{}, ring_.stream()};
+}
+
+void DeviceShell::attach(const Attach& m) {
+  peers_ = m.peers;
+  RingReady ready;
+  ready.slots = ring_.slots();
+  send_to(peers_->router, std::move(ready));
+}
+
+void DeviceShell::put(ReadSlot&& m) {
+  Completed done;
+  done.ring_slot = m.ring_slot;
+  done.result = ring_.read(m);
+  send_to(peers_->router, std::move(done));
+}
+
+bool DeviceShell::poll(caf::execution_unit* unit) {
+  std::size_t done = 0;
+  for (; done < polled_.size(); ++done) {
+    const Polled& step = polled_[done];
+    const Result<bool> complete = driver_.event_query(ring_.slots()[step.ring_slot].event);
+    if (complete && !complete.value()) break;
+    EventDone m;
+    m.ticket = step.ticket;
+    m.ring_slot = step.ring_slot;
+    if (!complete) m.error = DeviceError{DeviceError::Phase::readback, complete.error().code, 0, 0, complete.error().what};
+    post_.caused_by(step.cause);
+    post_.send(peers_->device, std::move(m), unit);
+  }
+  polled_.erase(polled_.begin(), polled_.begin() + static_cast<std::ptrdiff_t>(done));
+  return !polled_.empty();
+}
+
+Done DeviceShell::stop() {
+  idle_hook(system()) = {};
+  polled_.clear();
+  if (auto gone = ring_.destroy(); !gone) return {gone.error()};
+  return {};
+}
+
+void DeviceShell::on_exit() {
+  (void)stop();
+  Shell::on_exit();
+}
+
+}  // namespace troupe::actors

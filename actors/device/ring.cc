@@ -1,0 +1,108 @@
+#include "actors/device/ring.h"
+
+#include <string>
+#include <utility>
+
+namespace troupe::actors {
+namespace {
+
+template <class T> T* as_pointer(std::uint64_t handle) { return reinterpret_cast<T*>(static_cast<std::uintptr_t>(handle)); }
+std::uint64_t as_handle(void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+}  // namespace
+
+Ring::Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots)
+    : driver_(driver),
+      max_rows_(model.max_rows),
+      max_logits_rows_(model.max_logits_rows),
+      max_step_tokens_(model.max_step_tokens),
+      vocab_(model.vocab_size),
+      cells_bytes_(cells_bytes),
+      n_slots_(n_slots) {}
+
+std::size_t Ring::readback_bytes() const { return std::size_t{max_rows_} * sizeof(Readback); }
+std::size_t Ring::logits_bytes() const { return std::size_t{max_logits_rows_} * vocab_ * sizeof(float); }
+// Ids, rows, and at most one new block-table entry per token.
+std::size_t Ring::upload_bytes() const {
+  return std::size_t{max_step_tokens_} * (sizeof(Token) + sizeof(TableDelta)) + std::size_t{max_rows_} * sizeof(DeviceRow);
+}
+
+Result<void> Ring::make() {
+  auto made = [&]() -> Result<void> {
+    TROUPE_TRY(driver_.bind_thread());
+    TROUPE_TRY(stream_, driver_.create_stream());
+    slots_.reserve(n_slots_);
+    for (std::uint32_t i = 0; i < n_slots_; ++i) {
+      TROUPE_TRY(make_slot(i));
+    }
+    return success();
+  }();
+  if (!made) (void)destroy();
+  return made;
+}
+
+Result<void> Ring::make_slot(std::uint32_t index) {
+  SlotHandles& slot = slots_.emplace_back();
+  slot.slot = index;
+  TROUPE_TRY(slot.event, driver_.create_event());
+  TROUPE_TRY(void* readback, driver_.alloc_host_pinned(readback_bytes()));
+  slot.readback = as_handle(readback);
+  if (logits_bytes() != 0) {
+    TROUPE_TRY(void* logits, driver_.alloc_host_pinned(logits_bytes()));
+    slot.logits = as_handle(logits);
+  }
+  TROUPE_TRY(void* upload, driver_.alloc_host_pinned(upload_bytes()));
+  slot.upload = as_handle(upload);
+  TROUPE_TRY(slot.cells, driver_.alloc_device(cells_bytes_));
+  return success();
+}
+
+Result<void> Ring::destroy() {
+  Result<void> first = success();
+  const auto keep = [&](Result<void> r) {
+    if (!r && first) first = std::move(r);
+  };
+  // The stream first: after it no thread of the driver is in a call of ours, and nothing writes to the areas.
+  if (stream_ != 0) {
+    auto gone = driver_.destroy_stream(stream_);
+    if (!gone && gone.error().code != ErrorCode::device_lost) return gone;
+    keep(std::move(gone));
+    stream_ = 0;
+  }
+  for (SlotHandles& slot : slots_) {
+    if (slot.event != 0) keep(driver_.destroy_event(slot.event));
+    if (slot.readback != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.readback), readback_bytes()));
+    if (slot.logits != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.logits), logits_bytes()));
+    if (slot.upload != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.upload), upload_bytes()));
+    if (slot.cells != 0) keep(driver_.free_device(slot.cells, cells_bytes_));
+  }
+  slots_.clear();
+  return first;
+}
+
+Shared<StepResult> Ring::read(const ReadSlot& m) {
+  auto draft = results_.draft();
+  draft->ticket = m.ticket;
+  draft->error = m.error;
+  if (m.error.code != ErrorCode::none) return std::move(draft).freeze();
+  const auto refuse = [&](std::uint32_t row, std::string what) {
+    draft->rows.clear();
+    draft->error = DeviceError{DeviceError::Phase::readback, ErrorCode::device_failed, row, 0, std::move(what)};
+    return std::move(draft).freeze();
+  };
+  if (m.ring_slot >= slots_.size() || m.n_rows > max_rows_ || m.n_logits > max_logits_rows_) {
+    return refuse(0, "the step names ring slot " + std::to_string(m.ring_slot) + " with " + std::to_string(m.n_rows) +
+                         " rows: the ring has no such place");
+  }
+  const SlotHandles& slot = slots_[m.ring_slot];
+  const auto* rows = as_pointer<const Readback>(slot.readback);
+  draft->rows.assign(rows, rows + m.n_rows);
+  const std::uint32_t tag = m.ticket.tag();
+  for (std::uint32_t i = 0; i < m.n_rows; ++i) {
+    if (rows[i].tag != tag) return refuse(i, "row " + std::to_string(i) + " read back another step's tag: the device did not write it");
+  }
+  draft->logits = LogitsView{m.n_logits == 0 ? nullptr : as_pointer<const float>(slot.logits), m.n_logits, vocab_};
+  return std::move(draft).freeze();
+}
+
+}  // namespace troupe::actors

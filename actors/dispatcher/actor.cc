@@ -1,0 +1,95 @@
+#include "actors/dispatcher/actor.h"
+
+#include <algorithm>
+
+namespace troupe::actors {
+
+DispatcherShell::behavior_type DispatcherShell::make_behavior() {
+  return {
+      [this](const Attach& m) { attach(m); },
+      [this](const SubmitTo& m) {
+        if (fault_.code != ErrorCode::none) {
+          SubmitReply refused;
+          refused.error = fault_;
+          return refused;
+        }
+        reply_ = {};
+        reply_.error = Error{ErrorCode::internal, "the dispatcher gave no answer; please report this"};
+        callback_ = m.callback;
+        handle(this, m.submit);
+        callback_.reset();
+        post_.stamp(reply_);
+        return std::move(reply_);
+      },
+      [this](const Cancel& m) {
+        auto promise = make_response_promise<CancelReply>();
+        cancels_.emplace_back(m.client, Answer<CancelReply>(promise));
+        if (fault_.code != ErrorCode::none) {
+          put(CancelReply{{}, RequestId{m.client, 0}, CancelOutcome::not_found, 0});
+        } else {
+          handle(this, m);
+        }
+        return promise;
+      },
+      [this](const Drain& m) {
+        auto promise = make_response_promise<Drained>();
+        Answer<Drained> answer(promise);  // after a fault nothing finishes: it is closed at once
+        if (fault_.code == ErrorCode::none) {
+          drains_.push_back(std::move(answer));
+          handle(this, m);
+        }
+        return promise;
+      },
+      [this](const CancelReply& m) { handle(this, m); },
+      [this](const Ended& m) { handle(this, m); },
+      [this](const Drained& m) { handle(this, m); },
+  };
+}
+
+void DispatcherShell::attach(const Attach& m) {
+  peers_ = m.peers;
+  set_down_handler([this](caf::scheduled_actor*, caf::down_msg& gone) { down(gone); });
+  monitor(peers_->scheduler);
+  monitor(peers_->router);
+  monitor(peers_->sampler);
+  monitor(peers_->stream);
+  monitor(peers_->device);
+  monitor(peers_->delivery);
+}
+
+void DispatcherShell::down(const caf::down_msg& m) {
+  if (fault_.code != ErrorCode::none) return;
+  fault_ = Error{ErrorCode::internal, "an actor of the runtime died (" + caf::to_string(m.reason) + "); stop the runtime and start another"};
+  send_to(peers_->scheduler, Halt{{}, fault_});
+  caf::anon_send(peers_->delivery, EndAll{fault_});
+  cancels_.clear();
+  drains_.clear();
+}
+
+// The events' destination is known to delivery before the request can have an event.
+void DispatcherShell::put(Admit&& m) {
+  caf::anon_send(peers_->delivery, Register{m.id, callback_});
+  send_to(peers_->scheduler, std::move(m));
+}
+
+void DispatcherShell::put(CancelReply&& m) {
+  const auto it = std::find_if(cancels_.begin(), cancels_.end(), [&](const auto& c) { return c.first == m.id.client; });
+  if (it == cancels_.end()) return;
+  post_.stamp(m);
+  it->second.give(std::move(m));
+  cancels_.erase(it);
+}
+
+void DispatcherShell::put(Drained&& m) {
+  post_.stamp(m);
+  for (auto& answer : drains_) answer.give(m);
+  drains_.clear();
+}
+
+void DispatcherShell::on_exit() {
+  cancels_.clear();
+  drains_.clear();
+  Shell::on_exit();
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,40 @@
+// The dispatcher's shell: answers submissions, cancels and drains, and watches over the other actors. When one of them
+// dies unasked, every live request ends with `error` and later ones are refused. On the control thread.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "actors/dispatcher/core.h"
+#include "actors/wire.h"
+
+namespace troupe::actors {
+
+class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, DispatcherOutbox> {
+ public:
+  DispatcherShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DispatcherConfig& core, const ModelInfo& model)
+      : Shell(config, Sender::dispatcher, std::move(counts), core, model) {}
+  const char* name() const override { return "dispatcher"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+  void put(SubmitReply&& m) { reply_ = std::move(m); }
+  void put(Admit&& m);
+  void put(CancelRequest&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(CancelReply&& m);
+  void put(Drain&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Drained&& m);
+
+ private:
+  void attach(const Attach& m);
+  void down(const caf::down_msg& m);
+
+  SubmitReply reply_;                   // of the submission that is being handled
+  std::shared_ptr<Callback> callback_;  // of the same
+  std::vector<std::pair<std::uint64_t, Answer<CancelReply>>> cancels_;  // by client, in order
+  std::vector<Answer<Drained>> drains_;
+  Error fault_;  // an actor died
+};
+
+}  // namespace troupe::actors

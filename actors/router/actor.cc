@@ -1,0 +1,49 @@
+#include "actors/router/actor.h"
+
+namespace troupe::actors {
+
+RouterShell::behavior_type RouterShell::make_behavior() {
+  return {
+      [this](const Attach& m) { peers_ = m.peers; },
+      [this](const RingReady& m) { handle(this, m); },
+      [this](const Open& m) { handle(this, m); },
+      [this](const Launch& m) { handle(this, m); },
+      [this](const Await& m) { handle(this, m); },
+      [this](const Apply& m) { handle(this, m); },
+      [this](const Completed& m) { handle(this, m); },
+      [this](const Lora& m) {
+        auto promise = make_response_promise<LoraReply>();
+        loras_.emplace_back(promise);
+        handle(this, m);
+        return promise;
+      },
+      [this](const Teardown& m) {
+        auto promise = make_response_promise<TornDown>();
+        teardowns_.emplace_back(promise);
+        handle(this, m);
+        return promise;
+      },
+      [this](const Ask&) { return core_.facts(); },
+  };
+}
+
+void RouterShell::put(LoraReply&& m) {
+  if (loras_.empty()) return;
+  post_.stamp(m);
+  loras_.front().give(std::move(m));
+  loras_.pop_front();
+}
+
+void RouterShell::put(TornDown&& m) {
+  post_.stamp(m);
+  for (auto& answer : teardowns_) answer.give(m);
+  teardowns_.clear();
+}
+
+void RouterShell::on_exit() {
+  loras_.clear();
+  teardowns_.clear();
+  Shell::on_exit();
+}
+
+}  // namespace troupe::actors

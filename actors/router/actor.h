@@ -1,0 +1,34 @@
+// The router's shell: messages in, core, messages out. On the control thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "actors/router/core.h"
+#include "actors/wire.h"
+
+namespace troupe::actors {
+
+class RouterShell final : public Shell<RouterActor, RouterCore, RouterOutbox> {
+ public:
+  RouterShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const RouterConfig& core, const ModelInfo& model)
+      : Shell(config, Sender::router, std::move(counts), core, model) {}
+  const char* name() const override { return "router"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+  void put(Opened&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Accepted&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Settled&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Applied&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Enqueue&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(LoraReply&& m);
+  void put(TornDown&& m);
+
+ private:
+  std::deque<Answer<LoraReply>> loras_;  // answered in the order they were asked
+  std::vector<Answer<TornDown>> teardowns_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,244 @@
+#include "actors/router/core.h"
+
+#include <algorithm>
+
+#include "actors/router/state.h"
+
+namespace troupe::actors {
+
+DeviceError device_error(DeviceError::Phase phase, ErrorCode code, std::string what, std::uint32_t row) {
+  DeviceError e;
+  e.phase = phase;
+  e.code = code;
+  e.row = row;
+  e.what = std::move(what);
+  return e;
+}
+
+RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
+    : config(c),
+      model(m),
+      depth(std::max(1u, std::min(c.depth, m.max_depth))),
+      table_capacity((m.context_length + m.block_size - 1) / m.block_size),
+      pool(m.kv_blocks),
+      sequences(m.n_slots * 2) {  // as many again may be detached
+  for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
+  for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
+  for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  pending_deltas.reserve(m.max_rows);
+}
+
+RouterSequence* RouterCore::State::find(SeqId id) {
+  const std::uint64_t record = id.number & 0xFFFF;
+  if (id.incarnation == 0 || record >= sequences.size() || sequences[record].id != id) return nullptr;
+  return &sequences[record];
+}
+
+RingSlot* RouterCore::State::find(Ticket ticket) {
+  for (RingSlot& slot : ring)
+    if (slot.ticket == ticket && slot.use != RingSlot::Use::free) return &slot;
+  return nullptr;
+}
+
+ErrorCode RouterCore::State::refusal() const {
+  if (life != Life::open) return ErrorCode::closed;
+  return lost ? ErrorCode::device_lost : ErrorCode::none;
+}
+
+DeviceFacts RouterCore::State::facts() const {
+  DeviceFacts f;
+  f.total_blocks = pool.total();
+  f.free_blocks = pool.free();
+  f.used_blocks = pool.used();
+  f.cached_blocks = pool.cached();
+  f.fenced_blocks = pool.fenced();
+  f.total_slots = model.n_slots;
+  f.free_slots = static_cast<std::uint32_t>(free_slots.size());
+  f.ring_slots = static_cast<std::uint32_t>(ring.size());
+  f.free_ring_slots =
+      static_cast<std::uint32_t>(std::count_if(ring.begin(), ring.end(), [](const RingSlot& r) { return r.use == RingSlot::Use::free; }));
+  f.in_flight = in_flight;
+  return f;
+}
+
+RouterCore::RouterCore(const RouterConfig& config, const ModelInfo& model) : s_(std::make_unique<State>(config, model)) {}
+RouterCore::~RouterCore() = default;
+
+DeviceFacts RouterCore::facts() const { return s_->facts(); }
+
+void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
+  s_->ring.resize(m.slots.size());
+  for (std::size_t i = 0; i < m.slots.size(); ++i) {
+    s_->ring[i].handles = m.slots[i];
+    s_->ring[i].rows.reserve(s_->model.max_rows);
+  }
+}
+
+void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  Opened answer;
+  answer.request = m.request;
+  ErrorCode code = s.refusal();
+  if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
+  if (code == ErrorCode::none) {
+    const std::uint32_t record = s.free_records.back();
+    s.free_records.pop_back();
+    RouterSequence& q = s.sequences[record];
+    std::vector<BlockId> table = std::move(q.table);
+    q = {};
+    q.table = std::move(table);
+    q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
+    q.request = m.request;
+    q.adapter = m.adapter;
+    q.slot = s.free_slots.back();
+    s.free_slots.pop_back();
+    answer.seq = q.id;
+    answer.slot = q.slot;
+  } else {
+    answer.error = device_error(DeviceError::Phase::effect, code, "open of " + label(m.request) + " refused");
+  }
+  answer.facts = s.facts();
+  out.push(std::move(answer));
+}
+
+void RouterCore::on(const Await& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  RingSlot* slot = s.find(m.ticket);
+  const bool unknown = slot == nullptr || slot->use == RingSlot::Use::held;
+  if (unknown || slot->awaited) {
+    Draft<StepResult> result = s.errors.draft();
+    result->ticket = m.ticket;
+    result->error = unknown ? device_error(DeviceError::Phase::readback, ErrorCode::unknown_ticket,
+                                           label(m.ticket) + " is not open: never launched, or settled and already awaited")
+                            : device_error(DeviceError::Phase::readback, ErrorCode::twice_awaited, label(m.ticket) + " is awaited already");
+    out.push(Settled{{}, std::move(result).freeze(), s.facts()});
+    return;
+  }
+  slot->awaited = true;
+  if (slot->use == RingSlot::Use::in_flight) return;
+  Settled settled{{}, std::move(slot->result), {}};
+  slot->use = settled.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
+  settled.facts = s.facts();
+  out.push(std::move(settled));
+}
+
+void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  if (m.ring_slot >= s.ring.size()) return;
+  RingSlot& slot = s.ring[m.ring_slot];
+  if (slot.use != RingSlot::Use::in_flight || slot.ticket != m.result->ticket) return;  // late: of a step that was given up
+  --s.in_flight;
+  for (OpenRow& row : slot.rows) {
+    row.ahead_blocks = 0;
+    RouterSequence& q = s.sequences[row.record];
+    if (--q.open_steps == 0 && q.released) s.finish_release(q);
+  }
+  if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
+  if (slot.awaited) {
+    slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
+    out.push(Settled{{}, m.result, s.facts()});
+  } else {
+    slot.use = RingSlot::Use::unread;
+    slot.result = m.result;
+  }
+  if (s.in_flight > 0) return;
+  if (s.quiesce_pending) {
+    s.quiesce_pending = false;
+    out.push(Applied{{}, {}, {}, s.facts()});
+  }
+  if (s.life == State::Life::tearing) finish_teardown(out);
+}
+
+void RouterCore::on(const Lora& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  LoraReply answer;
+  answer.ack.name = m.command.name;
+  ErrorCode code = s.refusal();
+  std::string what = "the router refuses LoRA commands now";
+  if (code == ErrorCode::none && s.in_flight > 0) {
+    code = ErrorCode::not_quiescent;
+    what = std::to_string(s.in_flight) + " tickets are in flight: a LoRA command runs at quiescence only (R9)";
+  } else if (code == ErrorCode::none) {
+    code = ErrorCode::unsupported;
+    what = "this device has no adapter slots";
+  }
+  answer.error = device_error(DeviceError::Phase::effect, code, std::move(what));
+  out.push(std::move(answer));
+}
+
+void RouterCore::on(const Teardown&, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  if (s.life == State::Life::closed) {
+    out.push(TornDown{{}, s.facts()});
+    return;
+  }
+  s.life = State::Life::tearing;
+  if (s.in_flight == 0) finish_teardown(out);
+}
+
+// Nothing is in flight: every sequence and every ring slot goes back, and the router answers `closed` from now on.
+void RouterCore::finish_teardown(RouterOutbox& out) {
+  State& s = *s_;
+  for (RouterSequence& q : s.sequences) {
+    if (q.id.incarnation == 0) continue;
+    for (const BlockId block : q.table) (void)s.pool.drop(block, false);
+    s.finish_release(q);
+  }
+  for (RingSlot& slot : s.ring) {
+    slot.use = RingSlot::Use::free;
+    slot.result = {};
+  }
+  s.quiesce_pending = false;
+  s.life = State::Life::closed;
+  out.push(TornDown{{}, s.facts()});
+}
+
+std::string RouterCore::check() const {
+  const State& s = *s_;
+  const auto& pool = s.pool;
+  if (pool.free() + pool.used() + pool.cached() + pool.fenced() != pool.total()) return "R8: the block classes do not sum to the total";
+  std::vector<std::uint32_t> entries(pool.total(), 0), fenced(pool.total(), 0), slots(s.model.n_slots, 0), open(s.sequences.size(), 0);
+  std::uint32_t in_flight = 0;
+  for (const RingSlot& r : s.ring) {
+    if (r.use != RingSlot::Use::in_flight) continue;
+    ++in_flight;
+    for (const OpenRow& row : r.rows) {
+      ++open[row.record];
+      const RouterSequence& q = s.sequences[row.record];
+      if (q.id != row.seq) return "R3: the record of " + label(row.seq) + " was reused while " + label(r.ticket) + " names it";
+      if (row.ahead_blocks > q.table.size()) return "R8: more blocks are booked ahead for " + label(row.seq) + " than it has";
+    }
+  }
+  if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
+  for (std::size_t i = 0; i < s.sequences.size(); ++i) {
+    const RouterSequence& q = s.sequences[i];
+    if (q.id.incarnation == 0) {
+      if (open[i] != 0) return "R3: a freed sequence is named by a step in flight";
+      continue;
+    }
+    if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
+    if (q.released && q.open_steps == 0) return "R3: " + label(q.id) + " is past its fence and was not given back";
+    if (q.settled_len > q.launched_len || q.launched_len > q.table.size() * s.model.block_size)
+      return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " + std::to_string(q.launched_len) +
+             ", covered " + std::to_string(q.table.size() * s.model.block_size);
+    if (q.slot != RouterSequence::kNoSlot && slots[q.slot]++ != 0) return "R3: slot " + std::to_string(q.slot) + " has two sequences";
+    for (const BlockId block : q.table) {
+      if (q.released) ++fenced[block];
+      else ++entries[block];
+    }
+  }
+  for (const std::uint32_t slot : s.free_slots)
+    if (slots[slot]++ != 0) return "R3: slot " + std::to_string(slot) + " is free and taken";
+  if (std::count(slots.begin(), slots.end(), 1u) != static_cast<std::ptrdiff_t>(slots.size())) return "R8: a slot is lost";
+  for (BlockId b = 0; b < pool.total(); ++b) {
+    if (pool.references(b) != entries[b]) return "R8: block " + std::to_string(b) + " has " + std::to_string(pool.references(b)) +
+                                                 " references and " + std::to_string(entries[b]) + " table entries";
+    const auto cls = pool.class_of(b);
+    if ((cls == device::BlockPool::Class::fenced) != (entries[b] == 0 && fenced[b] > 0))
+      return "R3: block " + std::to_string(b) + " is fenced without a fence, or the reverse";
+    if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0) return "R3: block " + std::to_string(b) + " is free and in a table";
+  }
+  return {};
+}
+
+}  // namespace troupe::actors

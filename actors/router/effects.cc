@@ -1,0 +1,122 @@
+// Effects: what the scheduler settled, and what it asks for, about sequences (messages/effect.h).
+#include <algorithm>
+
+#include "actors/router/state.h"
+
+namespace troupe::actors {
+
+namespace {
+
+DeviceError bad(std::string what) { return device_error(DeviceError::Phase::effect, ErrorCode::bad_plan, std::move(what)); }
+
+DeviceError unsupported(const char* effect) {
+  return device_error(DeviceError::Phase::effect, ErrorCode::unsupported, std::string(effect) + ": this model has no such state");
+}
+
+}  // namespace
+
+void RouterCore::State::add_entry(RouterSequence& s, BlockId block) {
+  if (s.slot != RouterSequence::kNoSlot) pending_deltas.push_back({s.slot, static_cast<std::uint32_t>(s.table.size()), block});
+  s.table.push_back(block);
+}
+
+void RouterCore::State::finish_release(RouterSequence& s) {
+  for (const BlockId block : s.table)
+    if (pool.class_of(block) == device::BlockPool::Class::fenced) (void)pool.settle(block);
+  if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
+  free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
+  s.table.clear();
+  s.id = {};
+}
+
+DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcome) {
+  // Every effect but ReadLogits and Quiesce names a live sequence.
+  RouterSequence* s = std::visit(
+      [&](const auto& e) -> RouterSequence* {
+        if constexpr (requires { e.seq; }) return find(e.seq);
+        else return nullptr;
+      },
+      effect);
+  if (!std::holds_alternative<ReadLogits>(effect) && !std::holds_alternative<Quiesce>(effect) && (s == nullptr || s->released))
+    return bad(label(effect) + ": the sequence is not live");
+
+  if (const auto* e = std::get_if<Commit>(&effect)) {
+    if (e->epoch != s->epoch || e->settled_len < s->settled_len || e->settled_len > s->launched_len)
+      return bad(label(effect) + ": epoch " + std::to_string(s->epoch) + ", settled " + std::to_string(s->settled_len) + ", launched " +
+                 std::to_string(s->launched_len));
+    s->settled_len = e->settled_len;
+  } else if (const auto* e = std::get_if<Advance>(&effect)) {
+    // The step may have completed since the scheduler planned; then its bookings are gone already.
+    if (RingSlot* slot = find(e->ticket)) {
+      if (e->row >= slot->rows.size() || slot->rows[e->row].seq != e->seq) return bad(label(effect) + ": the row is another sequence's");
+      slot->rows[e->row].ahead_blocks = 0;
+    }
+  } else if (const auto* e = std::get_if<Rollback>(&effect)) {
+    if (e->epoch <= s->epoch) return bad(label(effect) + ": the sequence is at epoch " + std::to_string(s->epoch));
+    s->epoch = e->epoch;
+    s->launched_len = s->settled_len;
+    for (RingSlot& slot : ring)
+      for (OpenRow& row : slot.rows)
+        if (row.seq == e->seq) row.ahead_blocks = 0;
+  } else if (std::holds_alternative<ReleaseSeq>(effect)) {
+    const bool fence = s->open_steps > 0;
+    for (const BlockId block : s->table) {
+      if (auto dropped = pool.drop(block, fence); dropped.has_error())
+        return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
+    }
+    outcome.fenced = fence;
+    outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size());
+    s->released = true;
+    if (!fence) finish_release(*s);
+  } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
+    RingSlot* slot = find(e->ticket);
+    if (slot == nullptr || slot->use != RingSlot::Use::held) return bad(label(effect) + ": no logits of that ticket are held");
+    slot->use = RingSlot::Use::free;
+  } else if (const auto* e = std::get_if<ReserveKv>(&effect)) {
+    const std::uint32_t want = (std::min(e->positions, model.context_length) + model.block_size - 1) / model.block_size;
+    if (e->positions > model.context_length) return bad(label(effect) + ": past the context of " + std::to_string(model.context_length));
+    const auto have = static_cast<std::uint32_t>(s->table.size());
+    if (want > have && want - have > pool.free()) {
+      DeviceError error = device_error(DeviceError::Phase::effect, ErrorCode::kv_exhausted, label(effect) + ": not enough free KV blocks");
+      error.missing_blocks = want - have - pool.free();
+      return error;
+    }
+    while (s->table.size() < want) {
+      add_entry(*s, pool.take().value());
+      ++outcome.blocks;
+    }
+  } else if (const auto* e = std::get_if<CompactSlot>(&effect)) {
+    const auto free = std::find(free_slots.begin(), free_slots.end(), e->to_slot);
+    if (s->open_steps > 0 || s->slot == RouterSequence::kNoSlot || free == free_slots.end())
+      return device_error(DeviceError::Phase::effect, ErrorCode::not_quiescent, label(effect) + ": a ticket in flight names a slot, or it is taken");
+    free_slots.erase(free);
+    free_slots.push_back(s->slot);
+    s->slot = e->to_slot;
+    for (std::uint32_t i = 0; i < s->table.size(); ++i) pending_deltas.push_back({s->slot, i, s->table[i]});
+  } else if (std::holds_alternative<DetachSlot>(effect)) {
+    if (s->open_steps > 0)
+      return device_error(DeviceError::Phase::effect, ErrorCode::not_quiescent, label(effect) + ": a ticket in flight names the slot");
+    if (s->slot != RouterSequence::kNoSlot) free_slots.push_back(s->slot);
+    s->slot = RouterSequence::kNoSlot;
+  } else if (std::holds_alternative<Quiesce>(effect)) {
+    if (quiesce_pending) return bad("Quiesce: one is pending already");
+    quiesce_pending = in_flight > 0;
+  } else {
+    return unsupported(label(effect).c_str());
+  }
+  return {};
+}
+
+void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  Applied answer;
+  if (const ErrorCode code = s.refusal(); code != ErrorCode::none)
+    answer.error = device_error(DeviceError::Phase::effect, code, label(m.effect) + " refused");
+  else
+    answer.error = s.apply(m.effect, answer.outcome);
+  if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none) return;  // answered when it is reached
+  answer.facts = s.facts();
+  out.push(std::move(answer));
+}
+
+}  // namespace troupe::actors

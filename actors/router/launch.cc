@@ -1,0 +1,172 @@
+// Accepting a plan: the checks, the reservation of blocks (all or nothing), and the step that the device will see.
+#include <algorithm>
+
+#include "actors/router/state.h"
+
+namespace troupe::actors {
+
+namespace {
+
+std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
+
+DeviceError bad_row(std::uint32_t row, std::string what) {
+  return device_error(DeviceError::Phase::launch, ErrorCode::bad_plan, "row " + std::to_string(row) + ": " + what, row);
+}
+
+}  // namespace
+
+DeviceError RouterCore::State::validate(const StepPlan& plan) {
+  using Phase = DeviceError::Phase;
+  if (plan.ticket.incarnation != config.incarnation)
+    return device_error(Phase::launch, ErrorCode::bad_plan, label(plan.ticket) + " is of another router: this one is " + std::to_string(config.incarnation));
+  if (plan.ticket.step <= last_step)
+    return device_error(Phase::launch, ErrorCode::bad_plan, label(plan.ticket) + " is not after step " + std::to_string(last_step));
+  if (plan.rows.empty()) return device_error(Phase::launch, ErrorCode::bad_plan, "a plan without rows: send its effects alone");
+  if (plan.rows.size() > model.max_rows)
+    return device_error(Phase::launch, ErrorCode::bad_plan, std::to_string(plan.rows.size()) + " rows, at most " + std::to_string(model.max_rows));
+  std::uint32_t tokens = 0, logits = 0;
+  for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
+    const Row& row = plan.rows[i];
+    RouterSequence* s = find(row.seq);
+    if (s == nullptr || s->released) return bad_row(i, "sequence " + label(row.seq) + " is not live");
+    if (s->slot == RouterSequence::kNoSlot) return bad_row(i, "sequence " + label(row.seq) + " has no slot");
+    if (row.epoch != s->epoch) return bad_row(i, "epoch " + std::to_string(row.epoch) + ", the sequence is at " + std::to_string(s->epoch));
+    if (row.position != s->launched_len)
+      return bad_row(i, "position " + std::to_string(row.position) + ", the launched length is " + std::to_string(s->launched_len));
+    if (row.n_tokens == 0 || row.n_tokens > model.context_length - row.position)
+      return bad_row(i, std::to_string(row.n_tokens) + " tokens at position " + std::to_string(row.position) + " do not fit the context of " +
+                            std::to_string(model.context_length));
+    if (s->planned_in == plan.ticket.step) return bad_row(i, "a second row of sequence " + label(row.seq));
+    if (row.source.is_feed()) {
+      const RingSlot* from = nullptr;
+      for (const RingSlot& slot : ring)
+        if (slot.ticket == row.source.feed_ticket()) from = &slot;
+      if (from == nullptr) return bad_row(i, "is fed from " + label(row.source.feed_ticket()) + ", whose cells are gone");
+      if (row.n_tokens != 1) return bad_row(i, "is fed and has " + std::to_string(row.n_tokens) + " tokens");
+      if (row.source.feed_row() >= from->rows.size() || from->rows[row.source.feed_row()].seq != row.seq)
+        return bad_row(i, "is fed from a row of another sequence");
+    } else if (row.source.begin() > plan.tokens.size() || row.n_tokens > plan.tokens.size() - row.source.begin()) {
+      return bad_row(i, "its tokens lie past the plan's");
+    } else {
+      for (std::uint32_t k = 0; k < row.n_tokens; ++k)
+        if (plan.tokens[row.source.begin() + k] >= model.vocab_size) return bad_row(i, "an id outside the vocabulary");
+    }
+    s->planned_in = plan.ticket.step;
+    tokens += row.n_tokens;
+    if (row.readback == RowReadback::logits) ++logits;
+  }
+  if (tokens > model.max_step_tokens)
+    return device_error(Phase::launch, ErrorCode::bad_plan, std::to_string(tokens) + " tokens, at most " + std::to_string(model.max_step_tokens));
+  if (logits > model.max_logits_rows)
+    return device_error(Phase::launch, ErrorCode::bad_plan,
+                        std::to_string(logits) + " rows read logits back, at most " + std::to_string(model.max_logits_rows) + ": cut the plan");
+  return {};
+}
+
+// R4: a free slot, never one whose cells this plan reads. Of several the one that was used longest ago.
+RingSlot* RouterCore::State::pick_slot(const StepPlan& plan) {
+  if (in_flight >= depth) return nullptr;
+  RingSlot* best = nullptr;
+  for (RingSlot& slot : ring) {
+    if (slot.use != RingSlot::Use::free) continue;
+    const bool read = std::any_of(plan.rows.begin(), plan.rows.end(),
+                                  [&](const Row& r) { return r.source.is_feed() && r.source.feed_ticket() == slot.ticket; });
+    if (!read && (best == nullptr || slot.ticket < best->ticket)) best = &slot;
+  }
+  return best;
+}
+
+DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step, RingSlot& slot) {
+  std::uint32_t need = 0;
+  std::optional<std::uint32_t> first;
+  for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
+    const Row& row = plan.rows[i];
+    const auto have = static_cast<std::uint32_t>(find(row.seq)->table.size());
+    const std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size);
+    if (want > have) need += want - have;
+    if (need > pool.free() && !first) first = i;
+  }
+  if (first) {
+    DeviceError e = device_error(DeviceError::Phase::launch, ErrorCode::kv_exhausted,
+                                 "the plan needs " + std::to_string(need) + " KV blocks, " + std::to_string(pool.free()) + " are free", *first);
+    e.missing_blocks = need - pool.free();
+    return e;
+  }
+  slot.rows.clear();
+  for (const Row& row : plan.rows) {
+    RouterSequence& s = *find(row.seq);
+    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0};
+    for (std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size); s.table.size() < want;) {
+      add_entry(s, pool.take().value());
+      if (row.source.is_feed()) ++open.ahead_blocks;
+    }
+    DeviceRow d;
+    d.slot = s.slot;
+    d.position = row.position;
+    d.n_tokens = row.n_tokens;
+    d.source = row.source.kind();
+    if (row.source.is_feed()) {
+      d.index = row.source.feed_row();
+      d.feed_tag = row.source.feed_ticket().tag();
+      for (const RingSlot& from : ring)
+        if (from.ticket == row.source.feed_ticket()) d.feed_cells = from.handles.slot;
+    } else {
+      d.index = row.source.begin();
+    }
+    d.mask = row.mask;
+    d.adapter_slot = row.adapter.slot;
+    d.wants_token = row.readback != RowReadback::none;
+    if (row.readback == RowReadback::logits) d.logits_row = step.n_logits++;
+    step.rows.push_back(d);
+    step.n_tokens += row.n_tokens;
+    s.launched_len += row.n_tokens;
+    ++s.open_steps;
+    slot.rows.push_back(open);
+  }
+  step.deltas.swap(pending_deltas);
+  step.tokens.assign(plan.tokens.begin(), plan.tokens.end());
+  step.ticket = plan.ticket;
+  step.slot = slot.handles;
+  return {};
+}
+
+void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  const StepPlan& plan = *m.plan;
+  Accepted answer;
+  answer.ticket = plan.ticket;
+  if (const ErrorCode code = s.refusal(); code != ErrorCode::none)
+    answer.error = device_error(DeviceError::Phase::launch, code, label(plan.ticket) + " refused");
+  for (const Effect& effect : plan.effects) {
+    if (answer.error.code != ErrorCode::none) break;
+    EffectOutcome outcome;
+    if (std::holds_alternative<Quiesce>(effect))
+      answer.error = device_error(DeviceError::Phase::effect, ErrorCode::bad_plan, "Quiesce travels alone, not in a plan");
+    else
+      answer.error = s.apply(effect, outcome);
+  }
+  if (answer.error.code == ErrorCode::none) answer.error = s.validate(plan);
+  if (answer.error.code == ErrorCode::none) {
+    RingSlot* slot = s.pick_slot(plan);
+    if (slot == nullptr) {
+      answer.error = device_error(DeviceError::Phase::launch, ErrorCode::ring_exhausted,
+                                  "all " + std::to_string(s.ring.size()) + " ring slots are in flight or unread (R4)");
+    } else {
+      Draft<LaunchedStep> step = s.steps.draft();
+      answer.error = s.reserve(plan, *step, *slot);
+      if (answer.error.code == ErrorCode::none) {
+        slot->use = RingSlot::Use::in_flight;
+        slot->ticket = plan.ticket;
+        slot->awaited = m.await;
+        slot->n_logits = step->n_logits;
+        s.last_step = plan.ticket.step;
+        ++s.in_flight;
+        out.push(Enqueue{{}, std::move(step).freeze()});
+      }
+    }
+  }
+  answer.facts = s.facts();
+  out.push(std::move(answer));
+}
+
+}  // namespace troupe::actors

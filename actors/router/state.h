@@ -1,0 +1,98 @@
+// The router core's books. Included by the router's .cc files only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/router/core.h"
+#include "device/kv/block_pool.h"
+
+namespace troupe::actors {
+
+// One sequence. Its SeqId number is (serial << 16 | index of its record), so that a lookup is an index and a compare.
+struct RouterSequence {
+  static constexpr std::uint32_t kNoSlot = 0xFFFFFFFFu;
+  SeqId id;                       // incarnation 0 = record unused
+  RequestId request;
+  AdapterRef adapter;
+  std::uint32_t slot = kNoSlot;   // kNoSlot: detached
+  std::uint32_t epoch = 0;
+  std::uint32_t launched_len = 0;
+  std::uint32_t settled_len = 0;
+  std::uint32_t open_steps = 0;   // tickets in flight that name it
+  bool released = false;          // waits at its fence (R3)
+  std::uint64_t planned_in = 0;   // the last step that has a row of it
+  std::vector<BlockId> table;
+};
+
+// A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
+// for a fed row, booked to this ticket until the row is validated (Advance), disowned (Rollback) or released.
+struct OpenRow {
+  std::uint32_t record = 0;
+  SeqId seq;
+  std::uint32_t ahead_blocks = 0;
+};
+
+// A slot of the ring, with the step that it serves.
+struct RingSlot {
+  enum class Use : std::uint8_t {
+    free,
+    in_flight,
+    unread,  // settled; its result waits for an Await
+    held,    // settled and answered; the logits in it are being read (until ReadLogits)
+  };
+  SlotHandles handles;
+  Use use = Use::free;
+  Ticket ticket;  // the last step that used it: its feed cells are intact until the slot is used again
+  bool awaited = false;
+  std::uint32_t n_logits = 0;
+  std::vector<OpenRow> rows;
+  Shared<StepResult> result;  // use == unread
+};
+
+struct RouterCore::State {
+  State(const RouterConfig& config, const ModelInfo& model);
+
+  const RouterConfig config;
+  const ModelInfo model;
+  const std::uint32_t depth;
+  const std::uint32_t table_capacity;  // blocks in a full context
+
+  device::BlockPool pool;
+  std::vector<RouterSequence> sequences;
+  std::vector<std::uint32_t> free_records;
+  std::vector<std::uint32_t> free_slots;
+  std::uint64_t next_serial = 1;
+  std::vector<RingSlot> ring;
+  std::vector<TableDelta> pending_deltas;  // of entries that changed since the last step; they go with the next
+  std::uint64_t last_step = 0;  // highest step number that was accepted
+  std::uint32_t in_flight = 0;
+  bool quiesce_pending = false;
+  bool lost = false;
+  enum class Life : std::uint8_t { open, tearing, closed } life = Life::open;
+  Pool<LaunchedStep> steps;
+  Pool<StepResult> errors;
+
+  RouterSequence* find(SeqId id);
+  RingSlot* find(Ticket ticket);  // in flight, unread or held
+  // The answer to anything that needs a working device: code none, or closed / device_lost.
+  ErrorCode refusal() const;
+
+  // launch.cc
+  DeviceError validate(const StepPlan& plan);
+  DeviceError reserve(const StepPlan& plan, LaunchedStep& step, RingSlot& slot);
+  RingSlot* pick_slot(const StepPlan& plan);
+
+  // effects.cc
+  DeviceError apply(const Effect& effect, EffectOutcome& outcome);
+  void add_entry(RouterSequence& s, BlockId block);
+  void finish_release(RouterSequence& s);
+
+  DeviceFacts facts() const;
+};
+
+DeviceError device_error(DeviceError::Phase phase, ErrorCode code, std::string what, std::uint32_t row = 0);
+
+}  // namespace troupe::actors

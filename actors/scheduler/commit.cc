@@ -1,0 +1,166 @@
+// Committing results: what a settled row means for its request (R2, R5, R7).
+#include <algorithm>
+
+#include "actors/scheduler/state.h"
+
+namespace troupe::actors {
+
+TokenBatch& SchedulerCore::State::batch() {
+  if (!tokens) tokens.emplace(token_batches.draft());
+  return **tokens;
+}
+
+void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row) {
+  Live* r = find(row.request);
+  if (r == nullptr || r->seq != row.seq) {
+    ++stats.overruns;
+    return;
+  }
+  if (r->epoch != row.epoch || r->n_rows == 0 || r->rows[0].ticket != result.ticket) {
+    ++stats.stale_results;
+    return;
+  }
+  if (!result.ok()) return row_failed(*r, result.error.code, result.error.what);
+  const Readback& rb = result.rows[i];
+  const InFlightRow f = r->rows[0];
+  if (f.produces && rb.status != CellStatus::ok) {
+    const ErrorCode code = rb.status == CellStatus::no_token ? ErrorCode::no_token
+                           : rb.status == CellStatus::poisoned ? ErrorCode::poisoned
+                                                               : ErrorCode::stale_feed;
+    return row_failed(*r, code, "the device has no token for position " + std::to_string(f.position) + ": " + name(rb.status));
+  }
+  // R2: committed only if what the device read is what the host committed, at the position that comes next.
+  if (f.position != r->settled || (f.fed && rb.input != r->token(f.position)))
+    return row_failed(*r, ErrorCode::stale_feed, "position " + std::to_string(f.position) + " was computed from another input than the committed one");
+  std::copy(r->rows.begin() + 1, r->rows.begin() + r->n_rows, r->rows.begin());
+  --r->n_rows;
+  r->settled += f.n_tokens;
+  r->failures = 0;
+  effects.push_back(Commit{r->seq, r->epoch, r->settled});
+  if (!f.produces) return;
+  if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
+  commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
+}
+
+void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row) {
+  if (!sample) {
+    sample.emplace(sample_batches.draft());
+    (*sample)->ticket = result.ticket;
+    (*sample)->logits = result.logits;
+    samples.push_back(result.ticket);
+  }
+  SampleBatch& b = **sample;
+  SampleRow s;
+  s.request = r.id;
+  s.params = r.request;
+  s.seed = r.seed;
+  s.logits_row = logits_row;
+  s.output_index = row.output_index;
+  s.fresh = r.sampler_fresh;
+  s.new_begin = static_cast<std::uint32_t>(b.tokens.size());
+  b.tokens.insert(b.tokens.end(), r.output.begin() + (s.fresh ? 0 : r.sampler_seen), r.output.end());
+  s.new_size = static_cast<std::uint32_t>(b.tokens.size()) - s.new_begin;
+  s.bar_begin = static_cast<std::uint32_t>(b.tokens.size());
+  const std::vector<Token>& ids = barred(r, row.output_index);
+  b.tokens.insert(b.tokens.end(), ids.begin(), ids.end());
+  s.bar_size = static_cast<std::uint32_t>(ids.size());
+  b.rows.push_back(s);
+  r.sampler_seen = static_cast<std::uint32_t>(r.output.size());
+  r.sampler_fresh = false;
+  r.sampler_knows = true;
+  r.sampling = result.ticket;
+}
+
+void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
+  const Request& q = *r.request;
+  TokenBatch& b = batch();
+  TokenEvent e;
+  e.request = r.id;
+  e.index = static_cast<std::uint32_t>(r.output.size());
+  e.id = id;
+  e.logprob = logprob;
+  e.best_begin = static_cast<std::uint32_t>(b.best.size());
+  e.best_size = n_best;
+  b.best.insert(b.best.end(), best, best + n_best);
+  r.output.push_back(id);
+  ++stats.tokens;
+  if (q.think && id == q.think->close) r.closed_thinking = true;
+
+  e.text_begin = static_cast<std::uint32_t>(b.text.size());
+  const bool past_min = r.output.size() > q.stop.min_tokens || q.stop.min_tokens == 0;
+  const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min ? q.stop.stop : no_stops, b.text);
+  e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
+  b.events.push_back(e);
+
+  const bool ends = std::find(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) != q.stop.stop_token_ids.end() ||
+                    (!q.stop.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end());
+  bool stop = r.stop_pending || matched || (ends && past_min);
+  if (stop && !r.stop_pending && config.fault == SchedulerFault::keep_overrun && r.ahead() > 0) {
+    r.stop_pending = true;
+    stop = false;
+  }
+  if (stop) return finish(r, FinishReason::stop);
+  if (r.output.size() >= r.max_new) return finish(r, FinishReason::length);
+  if (r.n_rows == 0) return;
+
+  // The rows in flight were launched before this token was known: do they still bar what they should (R2)?
+  for (std::uint32_t i = 0; i < r.n_rows; ++i) {
+    const InFlightRow& f = r.rows[i];
+    if (!f.produces || config.fault == SchedulerFault::ignore_mask_change) continue;
+    if (f.host_chosen != needs_host(r, f.output_index) || (!f.host_chosen && f.mask != mask_for(r, f.output_index))) return redo(r);
+  }
+  if (r.rows[0].fed) effects.push_back(Advance{r.seq, r.rows[0].ticket, r.rows[0].row});
+}
+
+void SchedulerCore::State::redo(Live& r) {
+  stats.redone_rows += r.n_rows;
+  ++r.epoch;
+  r.launched = r.settled;
+  r.n_rows = 0;
+  effects.push_back(Rollback{r.seq, r.epoch});
+}
+
+// R7: once more from the host's tokens, then an error of this request alone.
+void SchedulerCore::State::row_failed(Live& r, ErrorCode code, const std::string& what) {
+  ++stats.failed_rows;
+  if (++r.failures > 1) return finish(r, FinishReason::error, Error{code, what});
+  redo(r);
+}
+
+void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
+  const auto index = static_cast<std::uint32_t>(&r - live.data());
+  TokenBatch& b = batch();
+  Finish f;
+  f.request = r.id;
+  f.reason = reason;
+  f.usage = {static_cast<std::uint32_t>(r.request->prompt.size()), static_cast<std::uint32_t>(r.output.size()), r.cached_len};
+  f.seed = r.seed;
+  f.text_begin = static_cast<std::uint32_t>(b.text.size());
+  r.text.flush(b.text);
+  f.text_size = static_cast<std::uint32_t>(b.text.size()) - f.text_begin;
+  f.error = std::move(error);
+  b.finishes.push_back(std::move(f));
+  ended.push_back(r.id);
+  if (r.sampler_knows) sampler_closed.push_back(r.id);
+  if (r.phase == Live::Phase::waiting) {
+    waiting.erase(std::find(waiting.begin(), waiting.end(), index));
+  } else {
+    running.erase(std::find(running.begin(), running.end(), index));
+    if (r.phase == Live::Phase::running) effects.push_back(ReleaseSeq{r.seq});
+  }
+  by_generation.erase(r.id.generation);
+  r.phase = Live::Phase::unused;
+  r.id = {};
+  r.request = {};
+  free_live.push_back(index);
+}
+
+// The device is gone, or a bug of ours made the books disagree: everything ends, with the reason.
+void SchedulerCore::State::halt(const DeviceError& error) {
+  if (halted.code != ErrorCode::none) return;
+  halted = Error{error.code == ErrorCode::device_lost || error.code == ErrorCode::closed ? error.code : ErrorCode::internal, error.what};
+  for (Live& r : live)
+    if (r.phase != Live::Phase::unused) finish(r, FinishReason::error, halted);
+}
+
+}  // namespace troupe::actors

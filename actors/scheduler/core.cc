@@ -1,0 +1,242 @@
+#include "actors/scheduler/core.h"
+
+#include <algorithm>
+
+#include "actors/scheduler/state.h"
+
+namespace troupe::actors {
+
+SchedulerCore::State::State(const SchedulerConfig& c, const ModelInfo& m)
+    : config(c),
+      model(m),
+      depth(m.supports_device_token_feed ? std::clamp(std::min(c.depth, m.max_depth), 1u, kMaxDepth) : 1u),
+      max_batch(std::max(1u, std::min({c.max_batch, m.max_rows, m.n_slots}))),
+      step_tokens(std::max(1u, std::min(c.step_tokens, m.max_step_tokens))) {
+  pipeline.resize(depth);
+  facts.total_blocks = facts.free_blocks = m.kv_blocks;
+  facts.total_slots = facts.free_slots = m.n_slots;
+  running.reserve(max_batch);
+}
+
+Live* SchedulerCore::State::find(const RequestId& id) {
+  const auto it = by_generation.find(id.generation);
+  return it == by_generation.end() ? nullptr : &live[it->second];
+}
+
+void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
+  admit(out);
+  const bool launched = plan(out);
+  if (!launched && !unanswered && n_pipeline == 0) {
+    for (const Effect& effect : effects) out.push(Apply{{}, effect});
+    applying += static_cast<std::uint32_t>(effects.size());
+    effects.clear();
+  }
+  if (sample || sampler_closed.size() >= 64) {
+    if (!sample) sample.emplace(sample_batches.draft());
+    (*sample)->closed.assign(sampler_closed.begin(), sampler_closed.end());
+    sampler_closed.clear();
+    out.push(Sample{{}, std::move(*sample).freeze()});
+    sample.reset();
+  }
+  if (tokens) {
+    out.push(Deliver{{}, std::move(*tokens).freeze()});
+    tokens.reset();
+  }
+  if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {})});
+  if (draining && by_generation.empty()) {
+    draining = false;
+    out.push(Drained{});
+  }
+}
+
+SchedulerCore::SchedulerCore(const SchedulerConfig& config, const ModelInfo& model) : s_(std::make_unique<State>(config, model)) {}
+SchedulerCore::~SchedulerCore() = default;
+
+const SchedulerStats& SchedulerCore::stats() const { return s_->stats; }
+std::uint32_t SchedulerCore::waiting() const { return static_cast<std::uint32_t>(s_->waiting.size()); }
+std::uint32_t SchedulerCore::running() const { return static_cast<std::uint32_t>(s_->running.size()); }
+std::uint32_t SchedulerCore::in_flight() const { return s_->n_pipeline; }
+TimeNs SchedulerCore::last_settled() const { return s_->last_settled; }
+
+void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  if (s.free_live.empty()) {
+    s.free_live.push_back(static_cast<std::uint32_t>(s.live.size()));
+    s.live.emplace_back();
+  }
+  const std::uint32_t index = s.free_live.back();
+  s.free_live.pop_back();
+  Live& r = s.live[index];
+  std::vector<Token> output = std::move(r.output);
+  output.clear();
+  r = {};
+  r.output = std::move(output);
+  r.phase = Live::Phase::waiting;
+  r.id = m.id;
+  r.request = m.request;
+  r.seed = m.seed;
+  r.admitted = ++s.admissions;
+  const auto prompt = static_cast<std::uint32_t>(m.request->prompt.size());
+  r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(prompt, s.model.context_length));
+  r.output.reserve(r.max_new);
+  if (m.request->deadline) {
+    r.deadline = now + *m.request->deadline;
+    if (s.timer == 0 || r.deadline < s.timer) {
+      s.timer = r.deadline;
+      out.push(SetTimer{s.timer});
+    }
+  }
+  s.by_generation.emplace(m.id.generation, index);
+  s.waiting.push_back(index);
+  if (s.halted.code != ErrorCode::none) s.finish(r, FinishReason::error, s.halted);
+  else if (r.max_new == 0) s.finish(r, FinishReason::length);
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  CancelReply reply{{}, m.id, CancelOutcome::already_finished, 0};
+  if (Live* r = s.find(m.id)) {
+    reply.tokens = static_cast<std::uint32_t>(r->output.size());
+    reply.outcome = r->phase == Live::Phase::waiting && r->output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running;
+    s.finish(*r, FinishReason::cancelled);
+  }
+  s.advance(now, out);
+  out.push(reply);  // after Ended: once it is acknowledged, the client id may come again
+}
+
+void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  s.facts = m.facts;
+  Live* r = s.find(m.request);
+  const bool ours = r != nullptr && r->phase == Live::Phase::opening;
+  if (m.error.code == ErrorCode::none) {
+    if (ours) {
+      r->phase = Live::Phase::running;
+      r->seq = m.seq;
+      r->cached_len = r->launched = r->settled = m.cached_len;
+    } else {
+      s.effects.push_back(ReleaseSeq{m.seq});  // ended while it was opened
+    }
+  } else if (m.error.code != ErrorCode::slot_exhausted) {
+    s.halt(m.error);
+  } else if (ours) {  // facts say that no slot is free: it waits for one
+    const auto index = static_cast<std::uint32_t>(r - s.live.data());
+    s.running.erase(std::find(s.running.begin(), s.running.end(), index));
+    s.waiting.push_front(index);
+    r->phase = Live::Phase::waiting;
+  }
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  s.facts = m.facts;
+  if (!s.unanswered || s.pipeline[s.n_pipeline - 1].ticket != m.ticket) return;
+  s.unanswered = false;
+  if (m.error.code == ErrorCode::none) s.pipeline[s.n_pipeline - 1].accepted = true;
+  else s.refused(m.error);
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  const StepResult& result = *m.result;
+  s.facts = m.facts;
+  s.last_settled = now;
+  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket) return;  // not ours: counted by nobody, named by R5's tests
+  std::rotate(s.pipeline.begin(), s.pipeline.begin() + 1, s.pipeline.begin() + s.n_pipeline);
+  --s.n_pipeline;
+  const PipelineStep& step = s.pipeline[s.n_pipeline];
+  if (result.error.code == ErrorCode::device_lost) s.halt(result.error);
+  std::uint32_t logits_row = 0;
+  for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
+    s.settle_row(step.rows[i], result, i, logits_row);
+    if (step.rows[i].readback == RowReadback::logits) ++logits_row;
+  }
+  if (result.logits.n_rows > 0 && !s.sample) s.effects.push_back(ReadLogits{result.ticket});  // nobody is left to read them
+  for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  const SampledBatch& b = *m.batch;
+  const auto pending = std::find(s.samples.begin(), s.samples.end(), b.ticket);
+  if (pending == s.samples.end()) return;  // the answer to closed requests only
+  s.samples.erase(pending);
+  s.effects.push_back(ReadLogits{b.ticket});
+  for (const SampledRow& row : b.rows) {
+    Live* r = s.find(row.request);
+    if (r == nullptr || r->sampling != b.ticket) {
+      ++s.stats.stale_results;
+      continue;
+    }
+    r->sampling = {};
+    if (row.status != CellStatus::ok)
+      s.finish(*r, FinishReason::error, Error{ErrorCode::no_token, "the sampler found no token: every logit is NaN or barred"});
+    else
+      s.commit_token(*r, row.id, row.logprob, b.best.data() + row.best_begin, row.best_size);
+  }
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  s.facts = m.facts;
+  if (s.applying > 0) --s.applying;
+  if (m.error.code != ErrorCode::none) s.halt(m.error);
+  for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Tick&, TimeNs now, SchedulerOutbox& out) {
+  State& s = *s_;
+  s.timer = 0;
+  TimeNs next = 0;
+  for (Live& r : s.live) {
+    if (r.phase == Live::Phase::unused || r.deadline == 0) continue;
+    if (r.deadline <= now) s.finish(r, FinishReason::deadline);
+    else if (next == 0 || r.deadline < next) next = r.deadline;
+  }
+  if (next != 0) {
+    s.timer = next;
+    out.push(SetTimer{next});
+  }
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const Drain&, TimeNs now, SchedulerOutbox& out) {
+  s_->draining = true;
+  s_->advance(now, out);
+}
+
+void SchedulerCore::on(const Halt& m, TimeNs now, SchedulerOutbox& out) {
+  s_->halt(DeviceError{DeviceError::Phase::effect, m.error.code, 0, 0, m.error.what});
+  s_->advance(now, out);
+}
+
+std::string SchedulerCore::check() const {
+  const State& s = *s_;
+  if (s.n_pipeline > s.depth) return "R4: more steps in flight than the depth";
+  if (s.running.size() > s.max_batch) return "R11: more running requests than the batch holds";
+  std::size_t used = 0;
+  for (const Live& r : s.live) {
+    if (r.phase == Live::Phase::unused) continue;
+    ++used;
+    std::uint32_t in_rows = 0;
+    for (std::uint32_t i = 0; i < r.n_rows; ++i) in_rows += r.rows[i].n_tokens;
+    if (r.settled + in_rows != r.launched) return "R2: " + label(r.id) + ": launched length is not settled length plus its rows in flight";
+    if (r.n_rows > s.n_pipeline) return "R2: " + label(r.id) + " has more rows than there are steps in flight";
+    if (r.output.size() + r.ahead() > r.max_new) return "R10: " + label(r.id) + " was fed past its last token";
+    if (r.settled > r.known()) return "R2: " + label(r.id) + " settled past its known tokens";
+  }
+  if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
+  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.halted.code == ErrorCode::none) {
+    const bool moving = std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
+    if (!moving) return "R10: requests run, and nothing is in flight or asked for";
+  }
+  return {};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,190 @@
+// Planning: who is admitted, what the next step holds, and what happens when it does not fit.
+#include <algorithm>
+
+#include "actors/scheduler/state.h"
+
+namespace troupe::actors {
+
+std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
+
+// Opens waiting requests while there is a place in the batch and, by the router's last word, blocks for their known
+// tokens beside what those already admitted still need. With nothing running the first one is opened whatever is free.
+void SchedulerCore::State::admit(SchedulerOutbox& out) {
+  if (waiting.empty()) return;
+  std::uint32_t promised = 0, opening = 0;
+  for (const std::uint32_t i : running) {
+    const Live& r = live[i];
+    const std::uint32_t want = blocks_for(r.known() + 1, model.block_size), have = blocks_for(r.launched, model.block_size);
+    promised += want > have ? want - have : 0;
+    opening += r.phase == Live::Phase::opening ? 1 : 0;
+  }
+  while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
+    Live& r = live[waiting.front()];
+    const std::uint32_t need = blocks_for(r.known() + 1, model.block_size);
+    if (!running.empty() && need + promised > facts.free_blocks) break;
+    promised += need;
+    ++opening;
+    r.phase = Live::Phase::opening;
+    running.push_back(waiting.front());
+    waiting.pop_front();
+    out.push(Open{{}, r.id, r.known(), r.request->adapter});
+  }
+}
+
+void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens) {
+  Live& r = live[index];
+  InFlightRow f;
+  f.ticket = plan.ticket;
+  f.row = static_cast<std::uint32_t>(plan.rows.size());
+  f.position = r.launched;
+  f.n_tokens = n_tokens;
+  f.output_index = static_cast<std::uint32_t>(r.output.size()) + r.ahead();
+  f.fed = choice == RowChoice::feed;
+  f.produces = f.fed || r.launched + n_tokens == r.known();
+  Row row;
+  row.seq = r.seq;
+  row.epoch = r.epoch;
+  row.position = r.launched;
+  row.n_tokens = n_tokens;
+  row.adapter = r.request->adapter;
+  if (f.fed) {
+    const InFlightRow& from = r.rows[r.n_rows - 1];
+    row.source = FeedSource::feed(from.ticket, from.row);
+  } else {
+    row.source = FeedSource::host(static_cast<std::uint32_t>(plan.tokens.size()));
+    for (std::uint32_t k = 0; k < n_tokens; ++k) plan.tokens.push_back(r.token(r.launched + k));
+  }
+  row.readback = RowReadback::none;
+  if (f.produces) {
+    f.host_chosen = needs_host(r, f.output_index);
+    if (f.host_chosen) row.readback = RowReadback::logits;
+    else row.readback = RowReadback::argmax, f.mask = mask_for(r, f.output_index);
+  }
+  row.mask = f.mask;
+  plan.rows.push_back(row);
+  step.rows.push_back({index, r.id, r.seq, r.epoch, r.launched, n_tokens, f.fed, row.readback});
+  r.launched += n_tokens;
+  r.rows[r.n_rows++] = f;
+}
+
+// Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
+// the token budget. Where the batch is cut, the next plan starts with who was left out.
+bool SchedulerCore::State::plan(SchedulerOutbox& out) {
+  if (unanswered || halted.code != ErrorCode::none || running.empty() || n_pipeline >= depth) return false;
+  if (n_pipeline + samples.size() >= depth + 1) return false;  // every ring slot is in flight or being read (R4)
+  if (!samples.empty() && n_pipeline > 0) return false;        // the device is busy, and rows at the sampler can still join
+  if (turn >= running.size()) turn = 0;
+
+  Draft<StepPlan> draft = plans.draft();
+  StepPlan& plan = *draft;
+  plan.ticket = {config.router_incarnation, next_step};
+  if (n_pipeline == pipeline.size()) pipeline.emplace_back();
+  PipelineStep& step = pipeline[n_pipeline];
+  step.ticket = plan.ticket;
+  step.accepted = false;
+  step.rows.clear();
+
+  std::uint32_t budget = step_tokens, logits = 0;
+  std::optional<std::uint32_t> cut;
+  bool decode = false, fed = false;
+  for (const bool chunks : {false, true}) {
+    for (std::uint32_t k = 0; k < running.size(); ++k) {
+      const std::uint32_t at = chunks ? k : static_cast<std::uint32_t>((turn + k) % running.size());
+      Live& r = live[running[at]];
+      const RowChoice choice = choose(r);
+      if (choice != RowChoice::host && choice != RowChoice::feed) continue;
+      const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
+      if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
+      const std::uint32_t n = std::min(known, budget);
+      const bool produces = choice == RowChoice::feed || n == known;
+      const bool to_host = produces && needs_host(r, static_cast<std::uint32_t>(r.output.size()) + r.ahead());
+      if (n == 0 || plan.rows.size() >= model.max_rows || (to_host && logits >= model.max_logits_rows)) {
+        if (!chunks && !cut) cut = at;
+        continue;
+      }
+      decode = decode || r.launched >= r.request->prompt.size();
+      fed = fed || choice == RowChoice::feed;
+      if (r.launched < r.request->prompt.size()) stats.prefill_tokens += n;
+      logits += to_host ? 1 : 0;
+      budget -= n;
+      add_row(plan, step, running[at], choice, n);
+    }
+  }
+  turn = cut.value_or(0);
+  if (plan.rows.empty()) return false;
+
+  plan.effects.swap(effects);
+  ++stats.steps;
+  stats.rows += plan.rows.size();
+  if (decode) {
+    ++stats.decode_steps;
+    if (fed && n_pipeline > 0) ++stats.steps_ahead;
+  }
+  for (const StepRow& row : step.rows) stats.fed_rows += row.fed ? 1 : 0;
+  ++next_step;
+  ++n_pipeline;
+  unanswered = true;
+  out.push(Launch{{}, std::move(draft).freeze(), true});
+  return true;
+}
+
+// The newest launch was refused: nothing of it happened but its effects. Its rows are taken back as they were.
+void SchedulerCore::State::refused(const DeviceError& error) {
+  PipelineStep& step = pipeline[--n_pipeline];
+  for (const StepRow& row : step.rows) {
+    Live* r = find(row.request);
+    if (r == nullptr || r->seq != row.seq || r->epoch != row.epoch) continue;
+    --r->n_rows;
+    r->launched -= row.n_tokens;
+  }
+  switch (error.code) {
+    case ErrorCode::kv_exhausted: no_room(step, error); break;
+    case ErrorCode::ring_exhausted: break;  // a settle gives a slot back
+    default: halt(error); break;
+  }
+}
+
+// R10: rows that need a block sit out until something settles; a row that would only run ahead never does more than
+// that. For a row that must have it, while enough is fenced nothing more is done; else the newest request gives up its
+// blocks and is computed again later. Newest first, so that the oldest always goes on.
+void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& error) {
+  Live* must = nullptr;
+  for (std::uint32_t i = error.row; i < step.rows.size(); ++i) {
+    const StepRow& row = step.rows[i];
+    Live* r = find(row.request);
+    if (r == nullptr || r->seq != row.seq || r->epoch != row.epoch) continue;
+    r->kv_blocked = true;
+    if (!row.fed && (must == nullptr || r->admitted < must->admitted)) must = r;
+  }
+  if (must == nullptr) return;
+  const std::size_t releases =
+      static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
+  if (facts.fenced_blocks >= error.missing_blocks || releases > 0) return;
+  Live* victim = nullptr;
+  for (const std::uint32_t i : running) {
+    Live& r = live[i];
+    if (r.phase == Live::Phase::running && (victim == nullptr || r.admitted > victim->admitted)) victim = &r;
+  }
+  // If the newest is the one that must have it, it waits as long as another one moves.
+  const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  if (victim != must || (!moving && running.size() > 1)) {
+    preempt(*victim);
+  } else if (!moving) {
+    finish(*must, FinishReason::error, Error{ErrorCode::kv_exhausted, error.what + ": the request does not fit the KV pool"});
+  }
+}
+
+void SchedulerCore::State::preempt(Live& r) {
+  ++stats.preemptions;
+  const auto index = static_cast<std::uint32_t>(&r - live.data());
+  effects.push_back(ReleaseSeq{r.seq});
+  running.erase(std::find(running.begin(), running.end(), index));
+  waiting.push_front(index);
+  r.phase = Live::Phase::waiting;
+  r.seq = {};
+  r.epoch = r.launched = r.settled = r.n_rows = 0;
+  r.sampling = {};
+  r.kv_blocked = false;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,185 @@
+// The scheduler core's state. Included by the scheduler's .cc files only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/scheduler/core.h"
+#include "actors/scheduler/text_stream.h"
+
+namespace troupe::actors {
+
+inline constexpr std::uint32_t kMaxDepth = 8;
+
+// One row of a request in a step in flight, of its current epoch.
+struct InFlightRow {
+  Ticket ticket;
+  std::uint32_t row = 0;
+  std::uint32_t position = 0;
+  std::uint32_t n_tokens = 0;
+  std::uint32_t output_index = 0;  // of the token that it produces, if it produces one
+  bool produces = false;
+  bool fed = false;
+  bool host_chosen = false;        // its logits come back and the sampler chooses
+  RowMask mask;
+};
+
+// A request from admission to its terminal event. The tokens of its sequence are prompt ++ output; a row covers
+// positions [launched, launched + n): below the number of known tokens they come from the host, and the one position
+// after the last known token is fed from the row in flight that produces it. So a prompt's chunk, a decode row, a redo
+// and a recompute after a preemption are the same thing.
+struct Live {
+  enum class Phase : std::uint8_t { unused, waiting, opening, running };
+  Phase phase = Phase::unused;
+  RequestId id;
+  Shared<Request> request;
+  std::uint64_t seed = 0;
+  std::uint64_t admitted = 0;    // order of arrival
+  TimeNs deadline = 0;           // absolute; 0 = none
+  std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
+  std::vector<Token> output;
+
+  SeqId seq;
+  std::uint32_t epoch = 0;
+  std::uint32_t launched = 0;    // positions, with the steps in flight
+  std::uint32_t settled = 0;     // positions, without them
+  std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
+  std::uint32_t n_rows = 0;
+
+  Ticket sampling;               // its logits of this step are with the sampler; incarnation 0 = none
+  std::uint32_t sampler_seen = 0;
+  bool sampler_fresh = true;     // the sampler keeps nothing of it
+  bool sampler_knows = false;    // and has to be told when it ends
+  bool closed_thinking = false;
+  std::uint32_t failures = 0;    // in a row
+  std::uint32_t cached_len = 0;
+  bool kv_blocked = false;       // blocks did not suffice for its next row: it sits out until something settles
+  bool stop_pending = false;     // SchedulerFault::keep_overrun only
+  TextStream text;
+
+  std::uint32_t known() const { return static_cast<std::uint32_t>(request->prompt.size() + output.size()); }
+  Token token(std::uint32_t position) const {
+    const auto n = static_cast<std::uint32_t>(request->prompt.size());
+    return position < n ? request->prompt[position] : output[position - n];
+  }
+  // Tokens that rows in flight will produce.
+  std::uint32_t ahead() const {
+    std::uint32_t n = 0;
+    for (std::uint32_t i = 0; i < n_rows; ++i) n += rows[i].produces ? 1 : 0;
+    return n;
+  }
+};
+
+// What a step's row was launched as; the request may be gone when it settles.
+struct StepRow {
+  std::uint32_t index = 0;  // in State::live
+  RequestId request;
+  SeqId seq;
+  std::uint32_t epoch = 0;
+  std::uint32_t position = 0;
+  std::uint32_t n_tokens = 0;
+  bool fed = false;
+  RowReadback readback = RowReadback::none;
+};
+
+struct PipelineStep {
+  Ticket ticket;
+  bool accepted = false;
+  std::vector<StepRow> rows;
+};
+
+// Why a request has no row in the step that is being planned, or what its row is.
+enum class RowChoice : std::uint8_t {
+  host,              // its tokens are known
+  feed,              // one token, from the row in flight that produces it
+  last_by_count,     // the tokens in flight reach max_tokens or the context: never fed (R10)
+  at_sampler,        // the sampler is choosing its next token
+  needs_host,        // the next token must be seen first: sampling, penalties, logprobs, more than two barred ids
+  stop_may_complete, // the text held back begins a stop string
+  no_feed,           // depth 1, or the device cannot feed itself
+  rows_full,         // it has a row in each of kMaxDepth steps
+  kv_blocked,        // its next row needs a block and none is free
+  not_open,          // the router has not answered its open
+};
+
+struct SchedulerCore::State {
+  State(const SchedulerConfig& config, const ModelInfo& model);
+
+  const SchedulerConfig config;
+  const ModelInfo model;
+  const std::uint32_t depth;
+  const std::uint32_t max_batch;
+  const std::uint32_t step_tokens;
+
+  std::vector<Live> live;
+  std::vector<std::uint32_t> free_live;
+  std::unordered_map<std::uint64_t, std::uint32_t> by_generation;  // lookup only, never iterated
+  std::deque<std::uint32_t> waiting;    // order of service: resumed ones first
+  std::vector<std::uint32_t> running;   // opening and running, in the order they were opened
+  std::uint32_t turn = 0;               // where the next plan starts in `running`, when the last one was cut
+  std::uint64_t admissions = 0;
+
+  std::vector<PipelineStep> pipeline;   // the first n_pipeline are in flight, oldest first; the rest is capacity
+  std::uint32_t n_pipeline = 0;
+  std::uint64_t next_step = 1;
+  bool unanswered = false;              // a launch whose Accepted has not come
+  std::vector<Ticket> samples;          // logits that the sampler is reading: each holds a ring slot
+  std::vector<Effect> effects;          // go with the next launch, in order
+  std::uint32_t applying = 0;           // effects sent alone and not answered
+  DeviceFacts facts;                    // as of the router's last answer
+  std::vector<RequestId> sampler_closed;
+  std::vector<RequestId> ended;
+  TimeNs timer = 0;                     // armed for; 0 = not armed
+  bool draining = false;
+  Error halted;                         // code none = works
+  TimeNs last_settled = 0;
+  SchedulerStats stats;
+
+  const std::vector<std::string> no_stops;  // in force until min_tokens
+
+  Pool<StepPlan> plans;
+  Pool<SampleBatch> sample_batches;
+  Pool<TokenBatch> token_batches;
+  std::optional<Draft<TokenBatch>> tokens;   // of the message that is being handled
+  std::optional<Draft<SampleBatch>> sample;  // likewise
+
+  Live* find(const RequestId& id);
+  TokenBatch& batch();
+
+  // row_choice.cc
+  // The ids that output `output_index` may not be, ascending; valid until the next call.
+  const std::vector<Token>& barred(const Live& r, std::uint32_t output_index);
+  RowMask mask_for(const Live& r, std::uint32_t output_index);
+  bool needs_host(const Live& r, std::uint32_t output_index);
+  RowChoice choose(const Live& r);
+  std::vector<Token> barred_ids;
+
+  // plan.cc
+  void admit(SchedulerOutbox& out);
+  bool plan(SchedulerOutbox& out);
+  void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens);
+  void refused(const DeviceError& error);
+  void no_room(const PipelineStep& step, const DeviceError& error);
+  void preempt(Live& r);
+
+  // commit.cc
+  void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);
+  void commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best);
+  void redo(Live& r);
+  void row_failed(Live& r, ErrorCode code, const std::string& what);
+  void ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row);
+  void finish(Live& r, FinishReason reason, Error error = {});
+  void halt(const DeviceError& error);
+
+  // core.cc: what every handler ends with (R10: something is in flight, a timer is armed, or the queues are empty)
+  void advance(TimeNs now, SchedulerOutbox& out);
+};
+
+std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size);
+
+}  // namespace troupe::actors

@@ -1,0 +1,103 @@
+#include "actors/stream/actor.h"
+
+#include <string>
+#include <utility>
+
+namespace troupe::actors {
+
+StreamShell::StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup)
+    : StreamActor::base(config), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts), cells_(setup.ring_slots) {
+  keep_quiet(*this);
+  for (std::uint32_t i = 0; i < setup.ring_slots; ++i) slots_.push_back(std::make_unique<Slot>(counts, i));
+}
+
+StreamShell::behavior_type StreamShell::make_behavior() {
+  return {
+      [this](const Attach& m) {
+        peers_ = m.peers;
+        for (auto& slot : slots_) slot->device = peers_->device;
+      },
+      [this](const AttachStream& m) {
+        stream_ = m.stream;
+        (void)driver_.bind_thread();  // an error comes back with the first step
+      },
+      [this](const Enqueue& m) { enqueue(m); },
+      [this](const StopDevice&) {
+        settle_all();
+        return Done{};
+      },
+  };
+}
+
+void StreamShell::enqueue(const Enqueue& m) {
+  post_.handling(m.ctx);
+  const LaunchedStep& step = *m.step;
+  Watch watch;
+  watch.ticket = step.ticket;
+  watch.ring_slot = step.slot.slot;
+  watch.n_rows = static_cast<std::uint32_t>(step.rows.size());
+  watch.n_logits = step.n_logits;
+  Result<void> done = success();
+  if (step.slot.slot < slots_.size()) {
+    Slot& slot = *slots_[step.slot.slot];
+    settle(slot);
+    slot.step = m.step;
+    slot.ticket = step.ticket;
+    slot.post.handling(m.ctx);
+    cells_[slot.ring_slot] = step.slot.cells;
+    done = enqueue(step, slot);
+    slot.enqueued = done.has_value();
+  } else {
+    done = Error{ErrorCode::internal, "the step names ring slot " + std::to_string(step.slot.slot) + ", which does not exist"};
+  }
+  if (!done) watch.error = DeviceError{DeviceError::Phase::forward, done.error().code, 0, 0, done.error().what};
+  post_.send(peers_->device, std::move(watch), context());
+}
+
+Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
+  device::StepView view;
+  view.ticket = step.ticket;
+  view.tag = step.ticket.tag();
+  view.rows = step.rows;
+  view.tokens = step.tokens;
+  view.deltas = step.deltas;
+  view.cells = step.slot.cells;
+  view.cell_arrays = cells_;
+  device::ReadbackTarget target;
+  target.rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(step.slot.readback));
+  target.logits = reinterpret_cast<float*>(static_cast<std::uintptr_t>(step.slot.logits));
+  TROUPE_TRY(auto logits, model_.decode_batch_fed(view, stream_));
+  TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, target, step.slot.event, stream_));
+  if (polled_) return success();
+  const Result<void> asked = driver_.notify_event(step.slot.event, stream_, {&StreamShell::announce, &slot});
+  if (asked || asked.error().code != ErrorCode::unsupported) return asked;
+  polled_ = true;
+  caf::anon_send(peers_->device, PollEvents{});
+  return success();
+}
+
+// On a thread of the driver.
+void StreamShell::announce(void* context, device::Event, ErrorCode status) {
+  Slot& slot = *static_cast<Slot*>(context);
+  EventDone m;
+  m.ticket = slot.ticket;
+  m.ring_slot = slot.ring_slot;
+  if (status != ErrorCode::none) {
+    m.error = DeviceError{DeviceError::Phase::readback, status, 0, 0, std::string("the device failed while it ran the step: ") + troupe::name(status)};
+  }
+  slot.post.send(slot.device, std::move(m), nullptr);
+}
+
+void StreamShell::settle(Slot& slot) {
+  if (std::exchange(slot.enqueued, false)) model_.fed_step_settled(slot.ticket);
+  slot.step = {};
+}
+
+void StreamShell::settle_all() {
+  for (auto& slot : slots_) settle(*slot);
+}
+
+// The slots keep their hold on the device actor: a thread of the driver may still be about to use it.
+void StreamShell::on_exit() { peers_.reset(); }
+
+}  // namespace troupe::actors

@@ -1,0 +1,118 @@
+// The typed interfaces of all actors, and the messages of the edges (start, stop, questions), which never enter a core
+// and are never recorded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "actors/scheduler/core.h"
+#include "actors/wire/inspect.h"
+#include "messages/protocol.h"
+
+namespace troupe {
+struct RequestEvent;  // actors/runtime.h
+}
+
+namespace troupe::actors {
+
+struct Peers;
+using Callback = std::function<void(const RequestEvent&)>;
+
+// ---- the edges
+struct Attach {  // who the others are; once, at start
+  std::shared_ptr<const Peers> peers;
+};
+struct SubmitTo {  // a submission and where its events go
+  Submit submit;
+  std::shared_ptr<Callback> callback;
+};
+struct Register {  // dispatcher -> delivery, before the request's first event can be
+  RequestId id;
+  std::shared_ptr<Callback> callback;
+};
+struct EndAll {  // -> delivery: what is still registered ends with this error; answered when the callbacks have run
+  Error error;
+};
+struct Ask {};  // -> scheduler, router: the figures
+struct SchedulerFigures {
+  SchedulerStats stats;
+  std::uint32_t waiting = 0;
+  std::uint32_t running = 0;
+  std::uint32_t in_flight = 0;
+  TimeNs last_settled = 0;
+  TimeNs busy_since = 0;  // when the first of the present requests came
+};
+struct StartDevice {};  // -> device: make stream, events and ring
+struct DeviceStarted {
+  Error error;
+  std::uint64_t stream = 0;
+};
+struct StopDevice {};  // -> device, stream: give everything back; answered when done
+struct Done {  // the answer to an edge message: it is done, or not because of this
+  Error error;
+};
+struct PollEvents {};  // stream -> device, once: the driver announces no completions, ask it
+struct AttachStream {  // -> stream: the stream that it owns from now on
+  std::uint64_t stream = 0;
+};
+
+template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
+template <class I> auto inspect(I& f, Ask&) { return f(); }
+template <class I> auto inspect(I& f, SchedulerStats& x) {
+  return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
+           x.preemptions, x.tokens, x.prefill_tokens);
+}
+template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
+template <class I> auto inspect(I& f, StartDevice&) { return f(); }
+template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream); }
+template <class I> auto inspect(I& f, StopDevice&) { return f(); }
+template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
+template <class I> auto inspect(I& f, PollEvents&) { return f(); }
+template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream); }
+
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Attach)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::SubmitTo)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Register)
+
+namespace troupe::actors {
+
+using DispatcherActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
+                     caf::replies_to<Drain>::with<Drained>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
+
+using SchedulerActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,
+                     caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
+                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::replies_to<Ask>::with<SchedulerFigures>>;
+
+using RouterActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
+                     caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::replies_to<Lora>::with<LoraReply>,
+                     caf::replies_to<Teardown>::with<TornDown>, caf::replies_to<Ask>::with<DeviceFacts>>;
+
+using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
+
+using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
+                                     caf::replies_to<StopDevice>::with<Done>>;
+
+using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
+                                     caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
+                                     caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
+
+using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
+
+struct Peers {
+  DispatcherActor dispatcher;
+  SchedulerActor scheduler;
+  RouterActor router;
+  SamplerActor sampler;
+  StreamActor stream;
+  DeviceActor device;
+  DeliveryActor delivery;
+};
+
+}  // namespace troupe::actors

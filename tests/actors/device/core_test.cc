@@ -1,0 +1,243 @@
+#include "actors/device/core.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace troupe::actors {
+namespace {
+
+constexpr TimeNs kTimeout = 1000;
+
+Ticket t(std::uint64_t step) { return {1, step}; }
+Watch watch(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCode::none) {
+  return {.ctx = {}, .ticket = t(step), .ring_slot = slot, .n_rows = 4, .n_logits = 1,
+          .error = {DeviceError::Phase::forward, code, 0, 0, "watch"}};
+}
+EventDone done(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCode::none) {
+  return {.ctx = {}, .ticket = t(step), .ring_slot = slot, .error = {DeviceError::Phase::forward, code, 0, 0, "event"}};
+}
+
+class DeviceCoreTest : public ::testing::Test {
+ protected:
+  template <class M> void on(const M& m, TimeNs now = 0) {
+    core.on(m, now, out);
+    out.drain([&](auto&& x) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(x)>, ReadSlot>) {
+        reads.push_back(std::move(x));
+      } else {
+        timers.push_back(x.at);
+      }
+    });
+  }
+  DeviceCore core{3, kTimeout};
+  DeviceOutbox out;
+  std::vector<ReadSlot> reads;
+  std::vector<TimeNs> timers;
+};
+
+TEST_F(DeviceCoreTest, ReadsWhenTheEventFollowsTheWatch) {
+  on(watch(1, 2));
+  EXPECT_TRUE(reads.empty());
+  EXPECT_EQ(core.watched(), 1u);
+  on(done(1, 2));
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].ticket, t(1));
+  EXPECT_EQ(reads[0].ring_slot, 2u);
+  EXPECT_EQ(reads[0].n_rows, 4u);
+  EXPECT_EQ(reads[0].n_logits, 1u);
+  EXPECT_EQ(reads[0].error.code, ErrorCode::none);
+  EXPECT_EQ(core.watched(), 0u);
+}
+
+TEST_F(DeviceCoreTest, ReadsWhenTheWatchFollowsTheEvent) {
+  on(done(1, 0));
+  EXPECT_TRUE(reads.empty());
+  EXPECT_EQ(core.watched(), 0u);
+  on(watch(1, 0));
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].n_rows, 4u);
+  EXPECT_TRUE(timers.empty()) << "nothing is awaited";
+}
+
+TEST_F(DeviceCoreTest, AnErrorOfTheStreamComesWithTheReadInBothOrders) {
+  on(watch(1, 0));
+  on(done(1, 0, ErrorCode::device_failed));
+  on(done(2, 1, ErrorCode::device_failed));
+  on(watch(2, 1));
+  ASSERT_EQ(reads.size(), 2u);
+  for (const ReadSlot& read : reads) {
+    EXPECT_EQ(read.error.code, ErrorCode::device_failed);
+    EXPECT_EQ(read.error.what, "event");
+  }
+  EXPECT_FALSE(core.lost());
+}
+
+TEST_F(DeviceCoreTest, AFailedEnqueueIsAnsweredWithoutAnEvent) {
+  on(watch(1, 0, ErrorCode::device_failed));
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].error.what, "watch");
+  on(done(1, 0));
+  EXPECT_EQ(reads.size(), 1u);
+  EXPECT_EQ(core.ignored(), 1u);
+}
+
+TEST_F(DeviceCoreTest, ASlotIsUsedAgain) {
+  for (std::uint64_t step = 1; step <= 9; ++step) {
+    const auto slot = static_cast<std::uint32_t>(step % 3);
+    if (step % 2 == 0) {
+      on(watch(step, slot));
+      on(done(step, slot));
+    } else {
+      on(done(step, slot));
+      on(watch(step, slot));
+    }
+    ASSERT_EQ(reads.size(), step);
+    EXPECT_EQ(reads.back().ticket, t(step));
+  }
+  EXPECT_EQ(core.ignored(), 0u);
+}
+
+TEST_F(DeviceCoreTest, DuplicatesAreDropped) {
+  on(watch(1, 0));
+  on(watch(1, 0));
+  on(done(1, 0));
+  on(done(1, 0));
+  on(watch(1, 0));
+  EXPECT_EQ(reads.size(), 1u);
+  EXPECT_EQ(core.ignored(), 3u);
+  on(done(2, 0));
+  on(done(2, 0));
+  on(watch(2, 0));
+  EXPECT_EQ(reads.size(), 2u);
+  on(done(1, 0));  // late, the slot has moved on
+  EXPECT_EQ(core.ignored(), 5u);
+  on(done(9, 3));  // no such slot
+  EXPECT_EQ(core.ignored(), 6u);
+  EXPECT_EQ(reads.size(), 2u);
+}
+
+TEST_F(DeviceCoreTest, AWatchedSlotIsNotOverwritten) {
+  on(watch(1, 0));
+  on(watch(4, 0));
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].ticket, t(4));
+  EXPECT_EQ(reads[0].error.code, ErrorCode::internal);
+  on(done(4, 0));
+  EXPECT_EQ(reads.size(), 1u);
+  on(done(1, 0));
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[1].ticket, t(1));
+  EXPECT_EQ(reads[1].error.code, ErrorCode::none);
+  on(watch(5, 7));
+  ASSERT_EQ(reads.size(), 3u);
+  EXPECT_EQ(reads[2].error.code, ErrorCode::internal) << "no such slot";
+}
+
+TEST_F(DeviceCoreTest, ATimeoutLosesTheDevice) {
+  on(watch(1, 0), 100);
+  on(watch(2, 1), 200);
+  on(done(3, 2), 250);  // its watch comes after the loss
+  EXPECT_EQ(timers, (std::vector<TimeNs>{100 + kTimeout}));
+  on(Tick{}, 100 + kTimeout - 1);  // early: asks again
+  EXPECT_TRUE(reads.empty());
+  EXPECT_EQ(timers.back(), 100 + kTimeout);
+  on(Tick{}, 100 + kTimeout);
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[0].ticket, t(1)) << "oldest first";
+  EXPECT_EQ(reads[1].ticket, t(2));
+  on(watch(3, 2), 2000);
+  on(watch(4, 0), 2000);
+  ASSERT_EQ(reads.size(), 4u);
+  for (const ReadSlot& read : reads) {
+    EXPECT_EQ(read.error.code, ErrorCode::device_lost);
+    EXPECT_NE(read.error.what.find("t1.1"), std::string::npos);
+  }
+  on(done(1, 0), 2001);
+  on(done(4, 0), 2001);
+  EXPECT_EQ(reads.size(), 4u) << "answered once";
+  EXPECT_TRUE(core.lost());
+  EXPECT_EQ(core.watched(), 0u);
+}
+
+TEST_F(DeviceCoreTest, TheTimerFollowsTheOldestWatch) {
+  on(watch(1, 0), 0);
+  on(watch(2, 1), 300);
+  on(done(1, 0), 400);
+  on(Tick{}, kTimeout);
+  EXPECT_EQ(timers, (std::vector<TimeNs>{kTimeout, 300 + kTimeout})) << "one timer at a time";
+  on(done(2, 1), 1200);
+  on(Tick{}, 300 + kTimeout);
+  EXPECT_EQ(timers.size(), 2u) << "nothing is watched: no timer";
+  EXPECT_FALSE(core.lost());
+  on(watch(3, 2), 5000);
+  EXPECT_EQ(timers.back(), 5000 + kTimeout);
+}
+
+TEST_F(DeviceCoreTest, AStepThatReportsTheLossLosesEveryStep) {
+  on(watch(1, 0));
+  on(watch(2, 1));
+  on(done(1, 0, ErrorCode::device_lost));
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[1].ticket, t(2));
+  EXPECT_EQ(reads[1].error.code, ErrorCode::device_lost);
+  on(watch(3, 2));
+  ASSERT_EQ(reads.size(), 3u);
+  EXPECT_EQ(reads[2].error.code, ErrorCode::device_lost);
+}
+
+TEST(DeviceCore, WithoutATimeoutNoTimerIsAsked) {
+  DeviceCore core(1, 0);
+  DeviceOutbox out;
+  core.on(watch(1, 0), 0, out);
+  core.on(Tick{}, 1 << 30, out);
+  EXPECT_TRUE(out.empty());
+}
+
+// Any order, with repeats and losses of time: one answer per ticket that was watched.
+TEST(DeviceCore, AnswersEachTicketOnceInAnyOrder) {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    std::mt19937 random(seed);
+    DeviceCore core(3, 50);
+    DeviceOutbox out;
+    std::map<std::uint64_t, int> answers;
+    struct Open {
+      std::uint64_t step = 0;
+      bool watched = false, done = false;
+    };
+    Open open[3];
+    std::uint64_t next = 1;
+    TimeNs now = 0;
+    for (int i = 0; i < 400; ++i) {
+      now += random() % 4;
+      const std::uint32_t slot = random() % 3;
+      Open& o = open[slot];
+      if (o.step == 0 || (o.watched && answers[o.step] != 0)) o = {next++, false, false};
+      switch (random() % 5) {
+        case 0:
+        case 1:
+          core.on(watch(o.step, slot), now, out);
+          o.watched = true;
+          break;
+        case 2:
+        case 3:
+          core.on(done(o.step, slot), now, out);
+          o.done = true;
+          break;
+        default:
+          core.on(Tick{}, now, out);
+      }
+      out.drain([&](auto&& x) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(x)>, ReadSlot>) ++answers[x.ticket.step];
+      });
+      ASSERT_EQ(answers[o.step], o.watched && (o.done || core.lost()) ? 1 : 0) << "seed " << seed << " step " << o.step;
+    }
+    for (const auto& [step, n] : answers) EXPECT_LE(n, 1) << "seed " << seed << " step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,134 @@
+#include "actors/dispatcher/core.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::actors {
+namespace {
+
+ModelInfo model() {
+  ModelInfo m;
+  m.vocab_size = 100;
+  m.context_length = 64;
+  m.kv_blocks = 16;
+  m.n_slots = 4;
+  return m;
+}
+
+struct Bench {
+  DispatcherCore core{DispatcherConfig{2}, model()};
+  DispatcherOutbox out;
+
+  template <class M> std::vector<DispatcherOutbox::Item> on(const M& m) {
+    core.on(m, 1, out);
+    std::vector<DispatcherOutbox::Item> sent = out.items();
+    out.clear();
+    return sent;
+  }
+  // The reply, and what else was sent.
+  std::pair<SubmitReply, std::vector<DispatcherOutbox::Item>> submit(std::uint64_t client, Optional<std::uint64_t> seed = {}) {
+    Request r;
+    r.client = client;
+    r.prompt = {1, 2};
+    r.sampling.seed = seed;
+    Submit m;
+    m.request = Shared<Request>::of(r);
+    m.drawn_seed = 555;
+    auto sent = on(m);
+    SubmitReply reply;
+    std::size_t replies = 0;
+    for (auto it = sent.begin(); it != sent.end();) {
+      if (const auto* x = std::get_if<SubmitReply>(&*it)) {
+        reply = *x;
+        ++replies;
+        it = sent.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    EXPECT_EQ(replies, 1u);
+    return {reply, sent};
+  }
+};
+
+TEST(Dispatcher, AdmitsWithAFreshGenerationAndASeed) {
+  Bench b;
+  auto [first, sent] = b.submit(7);
+  EXPECT_EQ(first.error.code, ErrorCode::none);
+  ASSERT_EQ(sent.size(), 1u);
+  const Admit admit = std::get<Admit>(sent[0]);
+  EXPECT_EQ(admit.id, first.request);
+  EXPECT_EQ(admit.seed, 555u);
+  EXPECT_EQ(b.core.live(), 1u);
+  b.on(Ended{{}, {first.request}});
+  EXPECT_EQ(b.core.live(), 0u);
+  auto [second, again] = b.submit(7, 9);
+  EXPECT_GT(second.request.generation, first.request.generation);
+  EXPECT_EQ(std::get<Admit>(again[0]).seed, 9u);
+}
+
+TEST(Dispatcher, RefusesALiveIdALimitAndBadRequests) {
+  Bench b;
+  b.submit(1);
+  auto [same, s1] = b.submit(1);
+  EXPECT_EQ(same.error.code, ErrorCode::bad_request);
+  EXPECT_TRUE(s1.empty());
+  b.submit(2);
+  auto [over, s2] = b.submit(3);
+  EXPECT_EQ(over.error.code, ErrorCode::overloaded);
+  EXPECT_GT(over.retry_after, 0);
+  EXPECT_TRUE(s2.empty());
+  EXPECT_EQ(b.core.live(), 2u);
+  auto none = b.on(Submit{});
+  ASSERT_EQ(none.size(), 1u);
+  EXPECT_EQ(std::get<SubmitReply>(none[0]).error.code, ErrorCode::bad_request);
+}
+
+// An end of an earlier generation does not end the later one.
+TEST(Dispatcher, KeepsGenerationsApart) {
+  Bench b;
+  const RequestId first = b.submit(1).first.request;
+  b.on(Ended{{}, {first}});
+  b.submit(1);
+  b.on(Ended{{}, {first, {42, 1}}});
+  EXPECT_EQ(b.core.live(), 1u);
+}
+
+TEST(Dispatcher, CancelsByClient) {
+  Bench b;
+  EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 5})[0]).outcome, CancelOutcome::not_found);
+  const RequestId id = b.submit(5).first.request;
+  const auto sent = b.on(Cancel{{}, 5});
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(std::get<CancelRequest>(sent[0]).id, id);
+  const auto back = b.on(CancelReply{{}, id, CancelOutcome::cancelled_running, 3});
+  ASSERT_EQ(back.size(), 1u);
+  EXPECT_EQ(std::get<CancelReply>(back[0]).tokens, 3u);
+  b.on(Ended{{}, {id}});
+  EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 5})[0]).outcome, CancelOutcome::already_finished);
+}
+
+// What it remembers of ended requests is bounded by max_live.
+TEST(Dispatcher, ForgetsTheOldestEnd) {
+  Bench b;
+  for (std::uint64_t client = 1; client <= 3; ++client) b.on(Ended{{}, {b.submit(client).first.request}});
+  EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 1})[0]).outcome, CancelOutcome::not_found);
+  EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 2})[0]).outcome, CancelOutcome::already_finished);
+  EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 3})[0]).outcome, CancelOutcome::already_finished);
+}
+
+TEST(Dispatcher, DrainsOnceAndRefusesFromThenOn) {
+  Bench b;
+  b.submit(1);
+  EXPECT_TRUE(std::holds_alternative<Drain>(b.on(Drain{}).at(0)));
+  EXPECT_TRUE(b.on(Drain{}).empty());
+  EXPECT_EQ(b.submit(2).first.error.code, ErrorCode::closed);
+  EXPECT_TRUE(std::holds_alternative<Drained>(b.on(Drained{}).at(0)));
+  EXPECT_TRUE(std::holds_alternative<Drained>(b.on(Drain{}).at(0)));
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,366 @@
+// The router's rules, message by message: tickets (R6), ring (R4), fences (R3), the ledger (R8), epochs (R2).
+#include "actors/router/core.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace troupe::actors {
+namespace {
+
+ModelInfo model() {
+  ModelInfo m;
+  m.vocab_size = 100;
+  m.context_length = 32;
+  m.block_size = 4;
+  m.kv_blocks = 8;
+  m.n_slots = 4;
+  m.max_depth = 2;
+  m.max_rows = 4;
+  m.max_step_tokens = 16;
+  m.max_logits_rows = 1;
+  m.supports_device_token_feed = true;
+  return m;
+}
+
+// A router with a ring, and what it answered last.
+class RouterTest : public testing::Test {
+ protected:
+  RouterTest() {
+    RingReady ring;
+    for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
+    send(ring);
+  }
+  template <class M> void send(const M& m) {
+    core.on(m, 0, out);
+    EXPECT_EQ(core.check(), "");
+    out.drain([&](auto&& x) {
+      using T = std::decay_t<decltype(x)>;
+      if constexpr (std::is_same_v<T, Opened>) opened = x;
+      else if constexpr (std::is_same_v<T, Accepted>) accepted = x;
+      else if constexpr (std::is_same_v<T, Settled>) settled.push_back(x);
+      else if constexpr (std::is_same_v<T, Applied>) applied = x;
+      else if constexpr (std::is_same_v<T, Enqueue>) enqueued.push_back(x.step);
+      else if constexpr (std::is_same_v<T, LoraReply>) lora = x;
+      else if constexpr (std::is_same_v<T, TornDown>) torn_down = x;
+    });
+  }
+  SeqId open(std::uint64_t client = 1) {
+    send(Open{{}, {client, client}, 4, {}});
+    return opened->seq;
+  }
+  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1) {
+    Row r;
+    r.seq = seq;
+    r.position = position;
+    r.n_tokens = n;
+    r.source = FeedSource::host(0);
+    return r;
+  }
+  static Row fed_row(SeqId seq, std::uint32_t position, std::uint64_t step, std::uint32_t row) {
+    Row r = host_row(seq, position);
+    r.source = FeedSource::feed({1, step}, row);
+    return r;
+  }
+  ErrorCode launch(std::uint64_t step, std::vector<Row> rows, std::vector<Effect> effects = {}, bool await = true) {
+    StepPlan plan;
+    plan.ticket = {1, step};
+    plan.rows = std::move(rows);
+    plan.effects = std::move(effects);
+    plan.tokens.assign(16, 7);
+    send(Launch{{}, Shared<StepPlan>::of(plan), await});
+    return accepted->error.code;
+  }
+  ErrorCode apply(Effect e) {
+    applied.reset();
+    send(Apply{{}, e});
+    return applied ? applied->error.code : ErrorCode::none;
+  }
+  void complete(std::uint64_t step, std::uint32_t n_logits = 0) {
+    for (const auto& e : enqueued) {
+      if (e->ticket.step != step) continue;
+      StepResult r;
+      r.ticket = e->ticket;
+      r.rows.resize(e->rows.size());
+      r.logits.n_rows = n_logits;
+      send(Completed{{}, e->slot.slot, Shared<StepResult>::of(r)});
+    }
+  }
+
+  RouterCore core{RouterConfig{1, 2}, model()};
+  RouterOutbox out;
+  std::optional<Opened> opened;
+  std::optional<Accepted> accepted;
+  std::vector<Settled> settled;
+  std::optional<Applied> applied;
+  std::vector<Shared<LaunchedStep>> enqueued;
+  std::optional<LoraReply> lora;
+  std::optional<TornDown> torn_down;
+};
+
+TEST_F(RouterTest, ALaunchReservesBlocksAndTellsTheDeviceOnlyWhatChanged) {
+  const SeqId seq = open();
+  ASSERT_EQ(launch(1, {host_row(seq, 0, 6)}), ErrorCode::none);
+  EXPECT_EQ(accepted->facts.used_blocks, 2u);
+  ASSERT_EQ(enqueued.size(), 1u);
+  EXPECT_EQ(enqueued[0]->deltas.size(), 2u);
+  ASSERT_EQ(launch(2, {fed_row(seq, 6, 1, 0)}), ErrorCode::none);
+  EXPECT_EQ(enqueued[1]->deltas.size(), 0u) << "position 6 lies in a block that the table has";
+  EXPECT_EQ(enqueued[1]->rows[0].feed_tag, (Ticket{1, 1}.tag()));
+  EXPECT_EQ(enqueued[1]->rows[0].feed_cells, enqueued[0]->slot.slot);
+  EXPECT_NE(enqueued[1]->slot.slot, enqueued[0]->slot.slot);
+}
+
+TEST_F(RouterTest, RefusesAPlanThatContradictsItsBooks) {
+  const SeqId a = open(1), b = open(2);
+  Row wrong_epoch = host_row(a, 0);
+  wrong_epoch.epoch = 3;
+  EXPECT_EQ(launch(1, {wrong_epoch}), ErrorCode::bad_plan);
+  EXPECT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::bad_plan) << "a position that was skipped";
+  EXPECT_EQ(launch(3, {host_row(SeqId{1, 999}, 0)}), ErrorCode::bad_plan) << "no such sequence";
+  EXPECT_EQ(launch(4, {host_row(SeqId{2, a.number}, 0)}), ErrorCode::bad_plan) << "another router's sequence (R6)";
+  EXPECT_EQ(launch(5, {host_row(a, 0), host_row(a, 1)}), ErrorCode::bad_plan) << "two rows of one sequence";
+  EXPECT_EQ(launch(6, {host_row(a, 0, 17)}), ErrorCode::bad_plan) << "over the token budget, and past the plan's tokens";
+  EXPECT_EQ(launch(7, {}), ErrorCode::bad_plan);
+  EXPECT_EQ(launch(8, {fed_row(a, 0, 3, 0)}), ErrorCode::bad_plan) << "fed from a step that never opened";
+  ASSERT_EQ(launch(9, {host_row(a, 0), host_row(b, 0)}), ErrorCode::none);
+  EXPECT_EQ(launch(9, {host_row(a, 1)}), ErrorCode::bad_plan) << "a ticket is used once";
+  EXPECT_EQ(launch(10, {fed_row(a, 1, 9, 1)}), ErrorCode::bad_plan) << "fed from another sequence's row";
+  EXPECT_EQ(launch(11, {fed_row(a, 1, 9, 7)}), ErrorCode::bad_plan) << "fed from a row that is none";
+  EXPECT_EQ(launch(12, {fed_row(a, 1, 9, 0)}), ErrorCode::none);
+  EXPECT_EQ(core.facts().used_blocks, 2u) << "what was refused reserved nothing";
+}
+
+TEST_F(RouterTest, ABatchOfLogitsRowsOverTheLimitIsRefused) {
+  Row a = host_row(open(1), 0), b = host_row(open(2), 0);
+  a.readback = b.readback = RowReadback::logits;
+  EXPECT_EQ(launch(1, {a, b}), ErrorCode::bad_plan);
+  b.readback = RowReadback::argmax;
+  EXPECT_EQ(launch(2, {a, b}), ErrorCode::none);
+  EXPECT_EQ(enqueued[0]->n_logits, 1u);
+}
+
+// R8, R10: all or nothing, with the row and the number.
+TEST_F(RouterTest, KvExhaustedNamesTheFirstRowThatDoesNotFitAndTheMissingBlocks) {
+  const SeqId a = open(1), b = open(2), c = open(3);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 16)}), ErrorCode::none);  // 4 blocks
+  ASSERT_EQ(launch(2, {host_row(b, 0, 12)}), ErrorCode::none);  // 3 blocks; 1 is free
+  complete(1);
+  EXPECT_EQ(launch(3, {fed_row(b, 12, 2, 0), host_row(c, 0, 8)}), ErrorCode::kv_exhausted);
+  EXPECT_EQ(accepted->error.row, 1u);
+  EXPECT_EQ(accepted->error.missing_blocks, 2u);
+  EXPECT_EQ(core.facts().free_blocks, 1u);
+  EXPECT_EQ(launch(4, {fed_row(b, 12, 2, 0)}), ErrorCode::none);
+}
+
+// R3: finished is not free.
+TEST_F(RouterTest, AReleasedSequenceReturnsAtItsFence) {
+  const SeqId a = open(1), b = open(2);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 4), host_row(b, 0, 4)}), ErrorCode::none);
+  ASSERT_EQ(launch(2, {fed_row(a, 4, 1, 0), fed_row(b, 4, 1, 1)}), ErrorCode::none);
+  complete(1);
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_TRUE(applied->outcome.fenced);
+  EXPECT_EQ(core.facts().fenced_blocks, 2u);
+  EXPECT_EQ(core.facts().free_blocks, 4u);
+  EXPECT_EQ(core.facts().free_slots, 2u) << "its slot is fenced too";
+  EXPECT_EQ(launch(3, {host_row(a, 5)}), ErrorCode::bad_plan) << "it has left scheduling at once";
+  EXPECT_EQ(apply(ReleaseSeq{a}), ErrorCode::bad_plan) << "freeing is once";
+  complete(2);
+  EXPECT_EQ(core.facts().fenced_blocks, 0u);
+  EXPECT_EQ(core.facts().free_blocks, 6u);
+  EXPECT_EQ(core.facts().free_slots, 3u);
+}
+
+TEST_F(RouterTest, AReleaseWithNothingInFlightIsImmediate) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0, 5)}), ErrorCode::none);
+  complete(1);
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_FALSE(applied->outcome.fenced);
+  EXPECT_EQ(applied->outcome.blocks, 2u);
+  EXPECT_EQ(core.facts().free_blocks, 8u);
+}
+
+// R2: launched length falls to settled length, the epoch rises, the blocks stay.
+TEST_F(RouterTest, ARollbackDisownsWhatIsInFlight) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0, 4)}), ErrorCode::none);
+  ASSERT_EQ(launch(2, {fed_row(a, 4, 1, 0)}), ErrorCode::none);
+  complete(1);
+  Row again = host_row(a, 4);
+  again.epoch = 1;
+  ASSERT_EQ(launch(3, {again}, {Commit{a, 0, 4}, Rollback{a, 1}}), ErrorCode::none);
+  EXPECT_EQ(core.facts().used_blocks, 2u) << "the reservation of the disowned row stays";
+  EXPECT_EQ(apply(Commit{a, 0, 5}), ErrorCode::bad_plan) << "a commit of an older epoch";
+  EXPECT_EQ(apply(Rollback{a, 1}), ErrorCode::bad_plan) << "an epoch only rises";
+  complete(2);
+  complete(3);
+  EXPECT_EQ(apply(Commit{a, 1, 5}), ErrorCode::none);
+  EXPECT_EQ(apply(Commit{a, 1, 4}), ErrorCode::bad_plan) << "settled length never falls";
+  EXPECT_EQ(apply(Commit{a, 1, 6}), ErrorCode::bad_plan) << "nor passes the launched length";
+}
+
+// R4: a slot is reused only after its result was read.
+TEST_F(RouterTest, RingSlotsReturnWhenTheirResultOrTheirLogitsWereRead) {
+  const SeqId a = open(1);
+  Row logits = host_row(a, 0);
+  logits.readback = RowReadback::logits;
+  ASSERT_EQ(launch(1, {logits}), ErrorCode::none);
+  complete(1, 1);
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_EQ(core.facts().free_ring_slots, 2u) << "the logits are still in it";
+  ASSERT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::none);
+  ASSERT_EQ(launch(3, {fed_row(a, 2, 2, 0)}), ErrorCode::none);
+  complete(2);
+  const std::uint32_t held = enqueued[0]->slot.slot;
+  ASSERT_EQ(launch(4, {fed_row(a, 3, 3, 0)}), ErrorCode::none);
+  EXPECT_NE(enqueued.back()->slot.slot, held);
+  complete(3);
+  complete(4);
+  EXPECT_EQ(apply(ReadLogits{{1, 1}}), ErrorCode::none);
+  EXPECT_EQ(core.facts().free_ring_slots, 3u);
+  EXPECT_EQ(apply(ReadLogits{{1, 1}}), ErrorCode::bad_plan) << "once";
+}
+
+TEST_F(RouterTest, ExhaustionOfTheRingIsAnErrorAndNeverAnOverwrite) {
+  const SeqId a = open(1);
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  ASSERT_EQ(launch(2, {fed_row(a, 1, 1, 0)}), ErrorCode::none);
+  EXPECT_EQ(launch(3, {fed_row(a, 2, 2, 0)}), ErrorCode::ring_exhausted) << "depth 2";
+  complete(1);
+  EXPECT_EQ(launch(4, {fed_row(a, 2, 2, 0)}), ErrorCode::none);
+}
+
+// The cells of a settled step stay readable until its slot is taken by a later one, and a plan never takes that slot
+// itself.
+TEST_F(RouterTest, APlanMayBeFedFromAStepThatSettledMeanwhile) {
+  const SeqId a = open(1), b = open(2);
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  complete(1);
+  ASSERT_EQ(launch(2, {fed_row(a, 1, 1, 0), host_row(b, 0)}), ErrorCode::none);
+  EXPECT_NE(enqueued[1]->slot.slot, enqueued[0]->slot.slot);
+  complete(2);
+  for (std::uint64_t step = 3; step <= 5; ++step) {
+    ASSERT_EQ(launch(step, {host_row(b, static_cast<std::uint32_t>(step) - 2)}), ErrorCode::none);
+    complete(step);
+  }
+  EXPECT_EQ(launch(6, {fed_row(a, 2, 2, 0)}), ErrorCode::bad_plan) << "its cells are another step's now";
+}
+
+TEST_F(RouterTest, EachTicketIsAwaitedOnce) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0)}, {}, false), ErrorCode::none);
+  complete(1);
+  EXPECT_TRUE(settled.empty()) << "nobody asked yet";
+  EXPECT_EQ(core.facts().free_ring_slots, 2u);
+  send(Await{{}, {1, 1}});
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_TRUE(settled[0].result->ok());
+  send(Await{{}, {1, 1}});
+  EXPECT_EQ(settled[1].result->error.code, ErrorCode::unknown_ticket);
+  EXPECT_NE(settled[1].result->error.what.find("t1.1"), std::string::npos) << "it names the ticket";
+  send(Await{{}, {1, 77}});
+  EXPECT_EQ(settled[2].result->error.code, ErrorCode::unknown_ticket);
+  ASSERT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::none);
+  send(Await{{}, {1, 2}});
+  EXPECT_EQ(settled[3].result->error.code, ErrorCode::twice_awaited);
+}
+
+TEST_F(RouterTest, LateOrForeignCompletionsAreDropped) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  complete(1);
+  complete(1);
+  EXPECT_EQ(settled.size(), 1u);
+  EXPECT_EQ(core.facts().in_flight, 0u);
+}
+
+TEST_F(RouterTest, ReserveCompactAndDetach) {
+  const SeqId a = open(1);
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  EXPECT_EQ(apply(CompactSlot{a, 3}), ErrorCode::not_quiescent);
+  EXPECT_EQ(apply(DetachSlot{a}), ErrorCode::not_quiescent);
+  complete(1);
+  ASSERT_EQ(apply(ReserveKv{a, 9}), ErrorCode::none);
+  EXPECT_EQ(applied->outcome.blocks, 2u);
+  EXPECT_EQ(apply(ReserveKv{a, 33}), ErrorCode::bad_plan) << "past the context";
+  ASSERT_EQ(apply(CompactSlot{a, 3}), ErrorCode::none);
+  ASSERT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::none);
+  EXPECT_EQ(enqueued[1]->rows[0].slot, 3u);
+  std::uint32_t moved = 0;
+  for (const TableDelta& d : enqueued[1]->deltas) moved += d.slot == 3 ? 1 : 0;
+  EXPECT_EQ(moved, 3u) << "the device's table of the new slot gets every entry";
+  complete(2);
+  ASSERT_EQ(apply(DetachSlot{a}), ErrorCode::none);
+  EXPECT_EQ(core.facts().free_slots, 4u);
+  EXPECT_EQ(core.facts().used_blocks, 3u) << "a parked sequence keeps its blocks";
+  EXPECT_EQ(launch(3, {host_row(a, 2)}), ErrorCode::bad_plan);
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_EQ(core.facts().free_blocks, 8u);
+  EXPECT_EQ(core.facts().free_slots, 4u);
+}
+
+TEST_F(RouterTest, QuiesceIsAnsweredWhenNothingIsInFlight) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  applied.reset();
+  send(Apply{{}, Quiesce{}});
+  EXPECT_FALSE(applied);
+  EXPECT_EQ(apply(Quiesce{}), ErrorCode::bad_plan) << "one is pending";
+  applied.reset();
+  complete(1);
+  ASSERT_TRUE(applied);
+  EXPECT_EQ(applied->error.code, ErrorCode::none);
+  EXPECT_EQ(apply(Quiesce{}), ErrorCode::none);
+}
+
+TEST_F(RouterTest, LoraIsRefusedUnlessQuiescent) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  send(Lora{{}, {LoraCommand::Kind::load, "x", "/nowhere"}});
+  EXPECT_EQ(lora->error.code, ErrorCode::not_quiescent);
+}
+
+TEST_F(RouterTest, SlotsRunOutWithAnErrorAndComeBack) {
+  for (std::uint64_t c = 1; c <= 4; ++c) open(c);
+  const SeqId first = opened->seq;
+  open(5);
+  EXPECT_EQ(opened->error.code, ErrorCode::slot_exhausted);
+  ASSERT_EQ(apply(ReleaseSeq{first}), ErrorCode::none);
+  const SeqId again = open(6);
+  EXPECT_NE(again, first) << "a SeqId is never used twice";
+}
+
+TEST_F(RouterTest, ALostDeviceRefusesEverything) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  StepResult lost;
+  lost.ticket = {1, 1};
+  lost.error = {DeviceError::Phase::readback, ErrorCode::device_lost, 0, 0, "gone"};
+  send(Completed{{}, enqueued[0]->slot.slot, Shared<StepResult>::of(lost)});
+  EXPECT_EQ(settled[0].result->error.code, ErrorCode::device_lost);
+  EXPECT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::device_lost);
+  EXPECT_EQ(apply(ReleaseSeq{a}), ErrorCode::device_lost);
+  open(2);
+  EXPECT_EQ(opened->error.code, ErrorCode::device_lost);
+}
+
+TEST_F(RouterTest, TeardownSettlesWhatIsOpenAndThenAnswersClosed) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0, 8)}), ErrorCode::none);
+  send(Teardown{});
+  EXPECT_FALSE(torn_down);
+  EXPECT_EQ(launch(2, {fed_row(a, 8, 1, 0)}), ErrorCode::closed);
+  complete(1);
+  EXPECT_EQ(settled.size(), 1u);
+  ASSERT_TRUE(torn_down);
+  EXPECT_EQ(torn_down->facts.free_blocks, 8u);
+  EXPECT_EQ(torn_down->facts.free_slots, 4u);
+  EXPECT_EQ(torn_down->facts.free_ring_slots, 3u);
+  open(2);
+  EXPECT_EQ(opened->error.code, ErrorCode::closed);
+}
+
+}  // namespace
+}  // namespace troupe::actors

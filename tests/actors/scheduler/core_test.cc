@@ -1,0 +1,335 @@
+// The scheduler's plans, message by message.
+#include "actors/scheduler/core.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace troupe::actors {
+namespace {
+
+ModelInfo model() {
+  ModelInfo m;
+  m.vocab_size = 100;
+  m.context_length = 64;
+  m.block_size = 4;
+  m.kv_blocks = 64;
+  m.n_slots = 8;
+  m.max_depth = 4;
+  m.max_rows = 8;
+  m.max_step_tokens = 32;
+  m.max_logits_rows = 2;
+  m.supports_device_token_feed = true;
+  m.eos_ids = {1};
+  return m;
+}
+
+class SchedulerTest : public testing::Test {
+ protected:
+  void make(SchedulerConfig config, ModelInfo info = model()) { core.emplace(config, info); }
+  template <class M> void send(const M& m, TimeNs now = 1) {
+    core->on(m, now, out);
+    EXPECT_EQ(core->check(), "");
+    out.drain([&](auto&& x) {
+      using T = std::decay_t<decltype(x)>;
+      if constexpr (std::is_same_v<T, Open>) {
+        Opened o;
+        o.request = x.request;
+        o.seq = {1, x.request.client};
+        o.facts = facts;
+        opened.push_back(o);
+      } else if constexpr (std::is_same_v<T, Launch>) {
+        plans.push_back(x.plan);
+      } else if constexpr (std::is_same_v<T, Sample>) {
+        samples.push_back(x.batch);
+      } else if constexpr (std::is_same_v<T, Deliver>) {
+        for (const TokenEvent& e : x.batch->events) tokens[e.request.client].push_back(e.id);
+        for (const Finish& f : x.batch->finishes) ends[f.request.client] = f.reason;
+      } else if constexpr (std::is_same_v<T, Apply>) {
+        applied.push_back(x.effect);
+      } else if constexpr (std::is_same_v<T, SetTimer>) {
+        timer = x.at;
+      }
+    });
+  }
+  void admit(Request q) {
+    send(Admit{{}, {q.client, q.client}, Shared<Request>::of(q), 5});
+    while (!opened.empty()) {
+      const Opened o = opened.front();
+      opened.erase(opened.begin());
+      send(o);
+    }
+  }
+  static Request request(std::uint64_t client, std::uint32_t prompt, std::uint32_t max_tokens) {
+    Request q;
+    q.client = client;
+    q.prompt.assign(prompt, 9);
+    q.stop.max_tokens = max_tokens;
+    return q;
+  }
+  void accept() { send(Accepted{{}, plans.back()->ticket, {}, facts}); }
+  // Settles step `step`: every row that produces gives `id`.
+  void settle(std::uint64_t step, Token id, Token fed_input = 0) {
+    for (const auto& p : plans) {
+      if (p->ticket.step != step) continue;
+      StepResult r;
+      r.ticket = p->ticket;
+      for (const Row& row : p->rows) {
+        r.rows.push_back({row.source.is_feed() ? fed_input : 9, id, CellStatus::ok, p->ticket.tag()});
+        if (row.readback == RowReadback::logits) ++r.logits.n_rows;
+      }
+      send(Settled{{}, Shared<StepResult>::of(r), facts});
+      return;
+    }
+    FAIL() << "no such step";
+  }
+
+  std::optional<SchedulerCore> core;
+  SchedulerOutbox out;
+  DeviceFacts facts = [] {
+    DeviceFacts f;
+    f.total_blocks = f.free_blocks = 64;
+    f.total_slots = f.free_slots = 8;
+    return f;
+  }();
+  std::vector<Opened> opened;
+  std::vector<Shared<StepPlan>> plans;
+  std::vector<Shared<SampleBatch>> samples;
+  std::vector<Effect> applied;
+  std::map<std::uint64_t, std::vector<Token>> tokens;
+  std::map<std::uint64_t, FinishReason> ends;
+  TimeNs timer = 0;
+};
+
+TEST_F(SchedulerTest, ALastChunkFeedsTheFirstDecodeRow) {
+  make({.depth = 2, .step_tokens = 8});
+  admit(request(1, 12, 4));
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0]->rows[0].n_tokens, 8u);
+  EXPECT_EQ(plans[0]->rows[0].readback, RowReadback::none);
+  accept();
+  ASSERT_EQ(plans.size(), 2u) << "the next chunk needs nothing of the first";
+  EXPECT_EQ(plans[1]->rows[0].n_tokens, 4u);
+  EXPECT_EQ(plans[1]->rows[0].readback, RowReadback::argmax);
+  accept();
+  EXPECT_EQ(plans.size(), 2u) << "depth 2";
+  settle(1, 0);
+  ASSERT_EQ(plans.size(), 3u);
+  EXPECT_EQ(plans[2]->rows[0].source, FeedSource::feed({1, 2}, 0));
+  EXPECT_EQ(plans[2]->rows[0].position, 12u);
+}
+
+TEST_F(SchedulerTest, ChunksShareAStepWithDecodeRowsWithinTheBudget) {
+  make({.depth = 1, .step_tokens = 8});
+  admit(request(1, 2, 20));
+  accept();
+  admit(request(2, 30, 4));
+  settle(1, 7);
+  ASSERT_EQ(plans.size(), 2u);
+  ASSERT_EQ(plans[1]->rows.size(), 2u);
+  EXPECT_EQ(plans[1]->rows[0].n_tokens, 1u);
+  EXPECT_EQ(plans[1]->rows[1].n_tokens, 7u) << "what the decode row left of the budget";
+}
+
+// R10: the token that reaches max_tokens, or the context, is never followed by a fed row.
+TEST_F(SchedulerTest, ARowWhoseNextTokenIsItsLastIsNeverFed) {
+  make({.depth = 4});
+  admit(request(1, 3, 2));
+  accept();
+  ASSERT_EQ(plans.size(), 2u);
+  accept();
+  EXPECT_EQ(plans.size(), 2u) << "two tokens: two rows, whatever the depth";
+  settle(1, 5);
+  settle(2, 6, 5);
+  EXPECT_EQ(tokens[1], (std::vector<Token>{5, 6}));
+  EXPECT_EQ(ends[1], FinishReason::length);
+  EXPECT_EQ(core->stats().overruns, 0u);
+}
+
+TEST_F(SchedulerTest, AnOverrunIsDroppedAndTheSequenceReleased) {
+  make({.depth = 2});
+  admit(request(1, 3, 10));
+  accept();
+  accept();
+  settle(1, 1);  // end of sequence
+  EXPECT_EQ(ends[1], FinishReason::stop);
+  settle(2, 42, 1);
+  EXPECT_EQ(tokens[1], (std::vector<Token>{1})) << "the over-run's token is nobody's";
+  EXPECT_EQ(core->stats().overruns, 1u);
+  ASSERT_FALSE(applied.empty());
+  EXPECT_TRUE(std::holds_alternative<ReleaseSeq>(applied.back()) || std::holds_alternative<ReleaseSeq>(applied.front()));
+}
+
+// R2: an input that is not what the host committed is not committed upon.
+TEST_F(SchedulerTest, AFedRowThatReadAnotherTokenIsRedone) {
+  make({.depth = 2});
+  admit(request(1, 3, 10));
+  accept();
+  accept();
+  settle(1, 5);
+  accept();
+  settle(2, 6, 99);  // read 99, committed was 5
+  EXPECT_EQ(tokens[1], (std::vector<Token>{5}));
+  EXPECT_EQ(core->stats().failed_rows, 1u);
+  const Row& again = plans.back()->rows[0];
+  EXPECT_FALSE(again.source.is_feed());
+  EXPECT_EQ(again.epoch, 1u);
+  EXPECT_EQ(again.position, 3u);
+  EXPECT_EQ(plans.back()->tokens[again.source.begin()], 5u);
+}
+
+TEST_F(SchedulerTest, AClosedThinkingBlockRedoesTheRowsThatDidNotKnow) {
+  make({.depth = 2});
+  Request q = request(1, 3, 10);
+  q.think = Think{50, 60, 61};
+  admit(q);
+  accept();
+  accept();
+  settle(1, 50);  // the block closes: the row in flight did not bar 60 and 61
+  EXPECT_EQ(core->stats().redone_rows, 1u);
+  accept();
+  const Row& again = plans.back()->rows[0];
+  EXPECT_EQ(again.mask, (RowMask{60, 61}));
+  EXPECT_EQ(again.epoch, 1u);
+  settle(2, 60, 50);  // what the disowned row says no longer counts
+  EXPECT_EQ(tokens[1], (std::vector<Token>{50}));
+  EXPECT_EQ(core->stats().stale_results, 1u);
+}
+
+TEST_F(SchedulerTest, ARowThatNeedsTheHostSitsOutWhileOthersRunAhead) {
+  make({.depth = 2});
+  Request sampled = request(1, 3, 10);
+  sampled.sampling.temperature = 1;
+  admit(sampled);
+  admit(request(2, 3, 10));
+  accept();  // step 1: the first's prompt alone
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[1]->rows.size(), 1u) << "the second's prompt; the sampled row waits for its token";
+  accept();
+  settle(1, 0);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(plans.size(), 2u) << "the device is busy: the step waits for the sampler's answer";
+  SampledBatch answer;
+  answer.ticket = samples[0]->ticket;
+  SampledRow row;
+  row.request = samples[0]->rows[0].request;
+  row.id = 33;
+  answer.rows = {row};
+  send(Sampled{{}, Shared<SampledBatch>::of(answer)});
+  ASSERT_EQ(plans.size(), 3u);
+  EXPECT_EQ(plans[2]->rows.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<ReadLogits>(plans[2]->effects.back()) || std::holds_alternative<ReadLogits>(plans[2]->effects[1]));
+  EXPECT_EQ(tokens[1], (std::vector<Token>{33}));
+}
+
+TEST_F(SchedulerTest, AtMostTheStatedRowsReadLogitsBackAndNobodyStarves) {
+  make({.depth = 1});
+  std::set<std::uint64_t> served;
+  for (std::uint64_t c = 1; c <= 5; ++c) {
+    Request q = request(c, 1, 8);
+    q.sampling.temperature = 1;
+    admit(q);
+  }
+  for (int round = 0; round < 8; ++round) {
+    const auto plan = plans.back();
+    EXPECT_LE(plan->rows.size(), 2u);
+    for (const Row& r : plan->rows) served.insert(r.seq.number);
+    accept();
+    settle(plan->ticket.step, 0);
+    SampledBatch answer;
+    answer.ticket = samples.back()->ticket;
+    for (const SampleRow& r : samples.back()->rows) {
+      SampledRow row;
+      row.request = r.request;
+      row.id = 20;
+      answer.rows.push_back(row);
+    }
+    send(Sampled{{}, Shared<SampledBatch>::of(answer)});
+  }
+  EXPECT_EQ(served.size(), 5u);
+}
+
+TEST_F(SchedulerTest, WithoutADeviceFeedEveryStepSettlesBeforeTheNext) {
+  ModelInfo info = model();
+  info.supports_device_token_feed = false;
+  make({.depth = 4}, info);
+  admit(request(1, 3, 10));
+  accept();
+  EXPECT_EQ(plans.size(), 1u);
+  settle(1, 5);
+  EXPECT_EQ(plans.size(), 2u);
+  EXPECT_FALSE(plans[1]->rows[0].source.is_feed());
+}
+
+TEST_F(SchedulerTest, ARefusedLaunchIsTakenBackWhole) {
+  make({.depth = 2});
+  admit(request(1, 3, 10));
+  accept();
+  ASSERT_EQ(plans.size(), 2u);
+  DeviceError e;
+  e.code = ErrorCode::kv_exhausted;
+  e.missing_blocks = 1;
+  send(Accepted{{}, plans[1]->ticket, e, facts});
+  EXPECT_EQ(plans.size(), 2u) << "R10: a row that only runs ahead is simply not fed";
+  EXPECT_EQ(core->stats().preemptions, 0u);
+  settle(1, 5);
+  ASSERT_EQ(plans.size(), 3u);
+  EXPECT_FALSE(plans[2]->rows[0].source.is_feed());
+  EXPECT_EQ(plans[2]->rows[0].position, 3u);
+  EXPECT_EQ(plans[2]->ticket.step, 3u) << "a ticket is used once";
+}
+
+TEST_F(SchedulerTest, MinTokensBarTheEndUntilThen) {
+  make({.depth = 1});
+  Request q = request(1, 3, 10);
+  q.stop.min_tokens = 2;
+  q.stop.stop_token_ids = {8};
+  admit(q);
+  EXPECT_EQ(plans[0]->rows[0].mask, (RowMask{1, 8}));
+  accept();
+  settle(1, 5);
+  accept();
+  settle(2, 6);
+  EXPECT_TRUE(plans[2]->rows[0].mask.empty());
+}
+
+TEST_F(SchedulerTest, MoreThanTwoBarredIdsAreTheSamplers) {
+  make({.depth = 2});
+  Request q = request(1, 3, 10);
+  q.stop.min_tokens = 1;
+  q.stop.stop_token_ids = {8, 9};
+  admit(q);
+  EXPECT_EQ(plans[0]->rows[0].readback, RowReadback::logits);
+  accept();
+  EXPECT_EQ(plans.size(), 1u);
+  settle(1, 0);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0]->rows[0].bar_size, 3u);
+}
+
+TEST_F(SchedulerTest, AnAcknowledgedDeadlineTimerIsArmedForTheEarliest) {
+  make({.depth = 1});
+  Request late = request(1, 3, 10), soon = request(2, 3, 10);
+  late.deadline = 1000;
+  soon.deadline = 10;
+  admit(late);
+  EXPECT_EQ(timer, 1001);
+  admit(soon);
+  EXPECT_EQ(timer, 11);
+  send(Tick{}, 11);
+  EXPECT_EQ(ends[2], FinishReason::deadline);
+  EXPECT_EQ(timer, 1001);
+}
+
+TEST_F(SchedulerTest, HaltEndsEverythingWithTheReason) {
+  make({.depth = 2});
+  admit(request(1, 3, 10));
+  accept();
+  send(Halt{{}, Error{ErrorCode::closed, "the runtime stops"}});
+  EXPECT_EQ(ends[1], FinishReason::error);
+  admit(request(2, 3, 10));
+  EXPECT_EQ(ends[2], FinishReason::error);
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,197 @@
+#include "actors/wire/control_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "actors/wire.h"
+
+namespace troupe::actors {
+namespace {
+
+using Counter = caf::typed_actor<caf::reacts_to<Tick>, caf::reacts_to<SetTimer>, caf::replies_to<Ask>::with<std::uint64_t>>;
+
+// Counts Ticks; answers Ask with the count. SetTimer: asks its timer for a Tick then.
+class CounterActor : public Counter::base {
+ public:
+  CounterActor(caf::actor_config& config, std::atomic<std::thread::id>* ran_on)
+      : Counter::base(config), post_(Sender::runtime, std::make_shared<Counts>()), ran_on_(ran_on) {
+    keep_quiet(*this);
+  }
+  behavior_type make_behavior() override {
+    return {[this](const Tick& m) {
+              *ran_on_ = std::this_thread::get_id();
+              if (m.ctx.seq == 0 || timer_.due(now_ns(), *this, post_)) ++count_;
+            },
+            [this](const SetTimer& m) { timer_.set(m.at, *this, post_); },
+            [this](const Ask&) { return count_; }};
+  }
+
+ private:
+  Post post_;
+  Timer timer_;
+  std::atomic<std::thread::id>* ran_on_;
+  std::uint64_t count_ = 0;
+};
+
+std::uint64_t ask(caf::actor_system& system, const Counter& counter) {
+  caf::scoped_actor self{system};
+  std::uint64_t n = 0;
+  self->request(counter, caf::infinite, Ask{}).receive([&](std::uint64_t x) { n = x; }, [](caf::error&) { ADD_FAILURE(); });
+  return n;
+}
+
+class ControlThread : public testing::TestWithParam<int> {};
+
+// Parked or spinning, no message of any thread is lost.
+TEST_P(ControlThread, LosesNothing) {
+  ControlConfig config({std::chrono::microseconds{GetParam()}, -1});
+  caf::actor_system system(config);
+  std::atomic<std::thread::id> ran_on{};
+  const Counter counter = system.spawn<CounterActor>(&ran_on);
+  std::vector<std::thread> senders;
+  for (int t = 0; t < 3; ++t) {
+    senders.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        caf::anon_send(counter, Tick{});
+        if (i % 64 == 0) std::this_thread::yield();
+      }
+    });
+  }
+  for (auto& sender : senders) sender.join();
+  EXPECT_EQ(ask(system, counter), 6000u);
+  caf::anon_send_exit(counter, caf::exit_reason::user_shutdown);
+}
+INSTANTIATE_TEST_SUITE_P(SpinUs, ControlThread, testing::Values(0, 20, 3000));
+
+TEST(ControlThreads, AreOnePerSystemAndKnowTheirOwnSettings) {
+  ControlConfig a({std::chrono::microseconds{50}, -1});
+  ControlConfig b({});
+  caf::actor_system one(a);
+  caf::actor_system two(b);
+  std::atomic<std::thread::id> ran_on[4];
+  const Counter counters[4] = {one.spawn<CounterActor>(&ran_on[0]), one.spawn<CounterActor>(&ran_on[1]), two.spawn<CounterActor>(&ran_on[2]),
+                               two.spawn<CounterActor>(&ran_on[3])};
+  for (int i = 0; i < 4; ++i) {
+    caf::anon_send(counters[i], Tick{});
+    EXPECT_EQ(ask(i < 2 ? one : two, counters[i]), 1u);
+  }
+  EXPECT_EQ(ran_on[0].load(), ran_on[1].load());
+  EXPECT_EQ(ran_on[2].load(), ran_on[3].load());
+  EXPECT_NE(ran_on[0].load(), ran_on[2].load());
+  EXPECT_NE(&idle_hook(one), &idle_hook(two));
+  EXPECT_FALSE(one.has_middleman());
+  for (const Counter& counter : counters) caf::anon_send_exit(counter, caf::exit_reason::user_shutdown);
+}
+
+using Poller = caf::typed_actor<caf::replies_to<Ask>::with<std::uint64_t>, caf::reacts_to<Tick>>;
+
+// Sets a hook that sends a Tick at its third call and then lets the thread park; Ask is answered by that Tick.
+class PollerActor : public Poller::base {
+ public:
+  explicit PollerActor(caf::actor_config& config) : Poller::base(config), post_(Sender::runtime, std::make_shared<Counts>()) {}
+  behavior_type make_behavior() override {
+    return {[this](const Ask&) {
+              auto promise = make_response_promise<std::uint64_t>();
+              answers_.emplace_back(promise);
+              idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
+              return promise;
+            },
+            [this](const Tick&) {
+              idle_hook(system()) = {};
+              for (auto& answer : answers_) answer.give(calls_);
+              answers_.clear();
+            }};
+  }
+
+ private:
+  bool poll(caf::execution_unit* unit) {
+    if (++calls_ < 3) return true;
+    if (calls_ == 3) post_.send(caf::actor_cast<Poller>(this), Tick{}, unit);
+    return false;
+  }
+  Post post_;
+  std::vector<Answer<std::uint64_t>> answers_;
+  std::uint64_t calls_ = 0;
+};
+
+TEST(ControlThreads, PollTheIdleHookWithoutSpinning) {
+  ControlConfig config({});
+  caf::actor_system system(config);
+  const Poller poller = system.spawn<PollerActor>();
+  caf::scoped_actor self{system};
+  std::uint64_t calls = 0;
+  self->request(poller, caf::infinite, Ask{}).receive([&](std::uint64_t n) { calls = n; }, [](caf::error&) { ADD_FAILURE(); });
+  EXPECT_GE(calls, 3u);
+  caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
+}
+
+TEST(Timer, TicksOncePerTimeHoweverOftenItIsAsked) {
+  ControlConfig config({});
+  caf::actor_system system(config);
+  std::atomic<std::thread::id> ran_on{};
+  const Counter counter = system.spawn<CounterActor>(&ran_on);
+  const TimeNs start = now_ns();
+  for (int i = 0; i < 5; ++i) caf::anon_send(counter, SetTimer{start + 2'000'000});
+  caf::anon_send(counter, SetTimer{start + 30'000'000});
+  caf::anon_send(counter, SetTimer{start + 1'000'000});
+  // Waits for the last of three; what comes early or twice would show in the count.
+  while (ask(system, counter) < 3) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  EXPECT_GE(now_ns(), start + 30'000'000);
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  EXPECT_EQ(ask(system, counter), 3u);
+  caf::anon_send_exit(counter, caf::exit_reason::user_shutdown);
+}
+
+using Forgetful = caf::typed_actor<caf::replies_to<Ask>::with<std::uint64_t>>;
+
+TEST(Answer, ThatIsDroppedIsAnError) {
+  struct Impl : Forgetful::base {
+    using Forgetful::base::base;
+    behavior_type make_behavior() override {
+      return {[this](const Ask&) {
+        auto promise = make_response_promise<std::uint64_t>();
+        const Answer<std::uint64_t> dropped(promise);
+        return promise;
+      }};
+    }
+  };
+  ControlConfig config({});
+  caf::actor_system system(config);
+  const Forgetful actor = system.spawn<Impl>();
+  caf::scoped_actor self{system};
+  bool failed = false;
+  self->request(actor, caf::infinite, Ask{}).receive([](std::uint64_t) { ADD_FAILURE(); }, [&](caf::error&) { failed = true; });
+  EXPECT_TRUE(failed);
+  caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+}
+
+TEST(Answer, HeldByAnActorThatEndsIsAnError) {
+  struct Impl : Forgetful::base {
+    using Forgetful::base::base;
+    std::vector<Answer<std::uint64_t>> held;
+    behavior_type make_behavior() override {
+      return {[this](const Ask&) {
+        auto promise = make_response_promise<std::uint64_t>();
+        held.emplace_back(promise);
+        return promise;
+      }};
+    }
+    void on_exit() override { held.clear(); }
+  };
+  ControlConfig config({});
+  caf::actor_system system(config);
+  const Forgetful actor = system.spawn<Impl>();
+  caf::scoped_actor self{system};
+  auto pending = self->request(actor, caf::infinite, Ask{});
+  caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  bool failed = false;
+  pending.receive([](std::uint64_t) { ADD_FAILURE(); }, [&](caf::error&) { failed = true; });
+  EXPECT_TRUE(failed);
+}
+
+}  // namespace
+}  // namespace troupe::actors

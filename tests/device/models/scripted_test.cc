@@ -1,0 +1,244 @@
+#include "device/models/scripted.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <semaphore>
+
+#include "tests/device/models/scripted_rig.h"
+
+namespace troupe::device {
+namespace {
+
+std::vector<Token> ids(std::uint32_t n, std::uint32_t seed, std::uint32_t vocab = 200) {
+  std::mt19937 random(seed);
+  std::vector<Token> out(n);
+  for (Token& id : out) id = random() % vocab;
+  return out;
+}
+
+TEST(Scripted, TellsWhatItIs) {
+  Rig rig({.vocab = 8, .context = 100, .kv_blocks = 9, .n_slots = 5, .texts = {"a", "bc", "", "d", "e", "f", "g", "</s>"}});
+  const ModelInfo& info = rig.model->info();
+  EXPECT_EQ(info.vocab_size, 8u);
+  EXPECT_EQ(info.context_length, 100u);
+  EXPECT_EQ(info.kv_blocks, 9u);
+  EXPECT_EQ(info.n_slots, 5u);
+  EXPECT_TRUE(info.supports_device_token_feed);
+  EXPECT_EQ(info.eos_ids, std::vector<Token>{7});
+  EXPECT_EQ(info.tokens->text(1), "bc");
+  EXPECT_EQ(info.tokens->text(2), "");
+  EXPECT_EQ(info.tokens->text(7), "") << "the end of sequence has no text";
+  Rig other({});
+  EXPECT_EQ(other.model->info().tokens->text(12), "t12 ");
+  other.close();
+  rig.close();
+}
+
+TEST(Scripted, AnswersTheOracleAloneAtDepthOne) {
+  for (const bool attention : {true, false}) {
+    Rig rig({.attention = attention});
+    std::vector<Token> history = ids(21, 1);
+    std::vector<Token> input = history;
+    std::uint32_t position = 0;
+    for (std::uint64_t n = 1; n <= 60; ++n) {
+      RigStep step;
+      step.ticket = {1, n};
+      if (n == 1) step.deltas = {{3, 0, 40}, {3, 1, 7}};
+      if (position > 0 && position % 16 == 0) step.deltas = {{3, position / 16, position / 16 + 50}};
+      step.host(3, position, input);
+      position += static_cast<std::uint32_t>(input.size());
+      ASSERT_FALSE(rig.run(step).has_error());
+      const Readback& back = rig.slots[0].rows[0];
+      ASSERT_EQ(back.id, scripted_next(rig.model->options(), history)) << n;
+      EXPECT_EQ(back.status, CellStatus::ok);
+      EXPECT_EQ(back.tag, step.ticket.tag());
+      EXPECT_EQ(back.input, history.back());
+      history.push_back(back.id);
+      input = {back.id};
+    }
+    rig.close();
+    const DriverUsage usage = rig.driver->usage();
+    EXPECT_EQ(usage.streams + usage.events + usage.pinned_bytes + usage.device_bytes, 0u);
+  }
+}
+
+// Many sequences with prompts in chunks, all decode rows fed from the step before, two steps in flight.
+TEST(Scripted, AnswersTheOracleFedAtDepthTwo) {
+  constexpr std::uint32_t kSeqs = 24;
+  Rig rig({.n_slots = kSeqs, .max_depth = 2});
+  struct Seq {
+    std::vector<Token> prompt, history;
+    std::uint32_t position = 0;
+    std::uint32_t last_row = 0;
+    std::uint64_t last_step = 0;
+  };
+  std::vector<Seq> seqs(kSeqs);
+  std::uint32_t next_block = 0;
+  for (std::uint32_t s = 0; s < kSeqs; ++s) {
+    seqs[s].prompt = ids(1 + s * 3, s);
+    seqs[s].history = seqs[s].prompt;
+  }
+  std::mt19937 random(7);
+  RigStep in_flight[3];
+  std::vector<std::uint32_t> owner[3];  // the sequence of each row that wants a token
+  std::uint32_t compared = 0;
+  const auto settle = [&](std::uint64_t n) {
+    const auto slot = static_cast<std::uint32_t>(n % 3);
+    ASSERT_FALSE(rig.wait(slot).has_error());
+    for (std::size_t i = 0; i < in_flight[slot].rows.size(); ++i) {
+      if (!in_flight[slot].rows[i].wants_token) continue;
+      Seq& seq = seqs[owner[slot][i]];
+      const Readback& back = rig.slots[slot].rows[i];
+      ASSERT_EQ(back.status, CellStatus::ok);
+      ASSERT_EQ(back.input, seq.history.back());
+      ASSERT_EQ(back.id, scripted_next(rig.model->options(), seq.history));
+      seq.history.push_back(back.id);
+      ++compared;
+    }
+  };
+  for (std::uint64_t n = 1; n <= 70; ++n) {
+    const auto slot = static_cast<std::uint32_t>(n % 3);
+    if (n > 2) settle(n - 2);
+    RigStep& step = in_flight[slot];
+    step = {};
+    step.ticket = {2, n};
+    owner[slot].clear();
+    for (std::uint32_t s = 0; s < kSeqs; ++s) {
+      Seq& seq = seqs[s];
+      if (random() % 4 == 0 && seq.last_step == 0) continue;  // a prompt may wait, a decode row goes every step
+      const std::uint32_t before = seq.position;
+      if (seq.position < seq.prompt.size()) {
+        const auto rest = static_cast<std::uint32_t>(seq.prompt.size()) - seq.position;
+        const std::uint32_t chunk = std::min<std::uint32_t>(rest, 1 + random() % 9);
+        const auto from = seq.prompt.begin() + seq.position;
+        DeviceRow& row = step.host(s, seq.position, {from, from + chunk});
+        row.wants_token = chunk == rest;
+        seq.position += chunk;
+        if (chunk == rest) seq.last_step = n;
+      } else {
+        step.fed(s, seq.position, static_cast<std::uint32_t>(seq.last_step % 3), {2, seq.last_step}, seq.last_row);
+        seq.position += 1;
+        seq.last_step = n;
+      }
+      seq.last_row = static_cast<std::uint32_t>(step.rows.size()) - 1;
+      owner[slot].push_back(s);
+      for (std::uint32_t b = (before + 15) / 16; b * 16 < seq.position; ++b) step.deltas.push_back({s, b, next_block++});
+    }
+    ASSERT_LE(next_block, 256u);
+    ASSERT_FALSE(rig.enqueue(step, slot).has_error());
+    rig.model->fed_step_settled({2, n});
+  }
+  settle(69);
+  settle(70);
+  EXPECT_GT(compared, 1000u);
+  EXPECT_EQ(rig.model->settled(), 70u);
+  rig.close();
+}
+
+TEST(Scripted, MasksTheArgmax) {
+  Rig rig({});
+  const ScriptedOptions& options = rig.model->options();
+  const std::vector<Token> prompt = ids(5, 3);
+  const Token first = scripted_next(options, prompt);
+  const Token second = scripted_next(options, prompt, {first, RowMask::kNone});
+  const Token third = scripted_next(options, prompt, {first, second});
+  RigStep step;
+  step.ticket = {1, 1};
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    step.deltas.push_back({s, 0, s});
+    step.host(s, 0, prompt);
+  }
+  step.rows[1].mask = {RowMask::kNone, first};
+  step.rows[2].mask = {second, first};
+  step.rows[3].mask = {second, third};
+  ASSERT_FALSE(rig.run(step).has_error());
+  EXPECT_EQ(rig.slots[0].rows[0].id, first);
+  EXPECT_EQ(rig.slots[0].rows[1].id, second);
+  EXPECT_EQ(rig.slots[0].rows[2].id, third);
+  EXPECT_EQ(rig.slots[0].rows[3].id, first);
+  rig.close();
+}
+
+TEST(Scripted, ReadsLogitsBack) {
+  Rig rig({});
+  RigStep step;
+  step.ticket = {1, 1};
+  const std::vector<Token> a = ids(4, 1), b = ids(9, 2), c = ids(2, 3);
+  step.deltas = {{0, 0, 0}, {1, 0, 1}, {2, 0, 2}};
+  step.host(0, 0, a).logits_row = 1;
+  step.host(1, 0, b);
+  step.host(2, 0, c).logits_row = 0;
+  ASSERT_FALSE(rig.run(step).has_error());
+  const auto expect = [&](std::span<const Token> history, std::size_t row) {
+    ScriptedOracle oracle(rig.model->options());
+    for (const Token id : history) oracle.push(id);
+    const std::vector<float> logits = oracle.logits();
+    EXPECT_EQ(std::vector<float>(rig.slots[0].logits + row * 256, rig.slots[0].logits + (row + 1) * 256), logits);
+  };
+  expect(c, 0);
+  expect(a, 1);
+  EXPECT_EQ(rig.slots[0].logits[2 * 256], 0.0f) << "only the rows that were asked";
+  rig.close();
+}
+
+TEST(Scripted, AnAdapterChangesTheTokens) {
+  Rig rig({.vocab = 50000});
+  const std::vector<Token> prompt = ids(5, 3);
+  RigStep step;
+  step.ticket = {1, 1};
+  step.deltas = {{0, 0, 0}, {1, 0, 1}};
+  step.host(0, 0, prompt);
+  step.host(1, 0, prompt).adapter_slot = 2;
+  ASSERT_FALSE(rig.run(step).has_error());
+  EXPECT_EQ(rig.slots[0].rows[0].id, scripted_next(rig.model->options(), prompt));
+  EXPECT_EQ(rig.slots[0].rows[1].id, scripted_next(rig.model->options(), prompt, {}, 2));
+  EXPECT_NE(rig.slots[0].rows[0].id, rig.slots[0].rows[1].id);
+  rig.close();
+}
+
+TEST(Scripted, NothingIsReadBackBeforeTheEvent) {
+  Rig rig({});
+  struct Gate {
+    std::binary_semaphore open{0};
+  } gate;
+  const HostFunction hold{[](void* context) {
+                            static_cast<Gate*>(context)->open.acquire();
+                            return ErrorCode::none;
+                          },
+                          &gate};
+  ASSERT_FALSE(rig.driver->enqueue_host_function(hold, rig.stream).has_error());
+  RigStep step;
+  step.ticket = {1, 1};
+  step.deltas = {{0, 0, 0}};
+  step.host(0, 0, {1, 2});
+  ASSERT_FALSE(rig.enqueue(step, 0).has_error());
+  EXPECT_FALSE(rig.driver->event_query(rig.slots[0].event).value());
+  EXPECT_EQ(rig.slots[0].rows[0].tag, 0u);
+  gate.open.release();
+  ASSERT_FALSE(rig.wait(0).has_error());
+  EXPECT_EQ(rig.slots[0].rows[0].tag, step.ticket.tag());
+  rig.close();
+}
+
+TEST(Scripted, AStepTakesItsTime) {
+  Rig rig({.step_ns = 300'000, .row_ns = 50'000, .token_ns = 1'000, .spin_ns = 100'000, .log_steps = 2});
+  for (std::uint64_t n = 1; n <= 3; ++n) {
+    RigStep step;
+    step.ticket = {1, n};
+    step.deltas = {{0, 0, 0}, {1, 0, 1}};
+    step.host(0, 0, ids(10, 1));
+    step.host(1, 0, ids(10, 2));
+    ASSERT_FALSE(rig.run(step).has_error());
+  }
+  ASSERT_EQ(rig.model->times().size(), 2u) << "no more than asked";
+  for (const ScriptedTimes& t : rig.model->times()) {
+    EXPECT_LE(t.enqueued, t.started);
+    EXPECT_GE(t.done - t.started, 300'000 + 2 * 50'000 + 20 * 1'000);
+  }
+  EXPECT_EQ(rig.model->times()[1].step, 2u);
+  rig.close();
+}
+
+}  // namespace
+}  // namespace troupe::device

@@ -1,0 +1,134 @@
+// One value of every message type, no field at its default where that can be told.
+#pragma once
+
+#include <string>
+
+#include "messages/protocol.h"
+
+namespace troupe::test {
+
+inline const TraceCtx kCtx{11, 7};
+inline const RequestId kRequest{7, 2};
+inline const SeqId kSeq{1, 5};
+inline const Ticket kTicket{1, 42};
+inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_exhausted, 3, 2, "two blocks are missing"};
+
+inline DeviceFacts facts() {
+  return {.total_blocks = 64, .free_blocks = 10, .used_blocks = 50, .cached_blocks = 2, .fenced_blocks = 2, .total_slots = 8, .free_slots = 3,
+          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_used = 4, .ssm_total = 5};
+}
+inline Request request() {
+  Request r;
+  r.client = 7;
+  r.prompt = {1, 2, 3};
+  r.sampling = {.temperature = 0.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f, .repetition_penalty = 1.1f, .presence_penalty = 0.2f,
+                .frequency_penalty = 0.3f, .logit_bias = {{9, -1.5f}}, .seed = 99, .logprobs = 5};
+  r.stop = {.max_tokens = 64, .min_tokens = 3, .stop = {"END", "\n\n"}, .stop_token_ids = {4, 5}, .ignore_eos = true};
+  r.think = Think{8, 9, 10};
+  r.deadline = TimeNs{5'000'000'000};
+  r.adapter = {3, 1};
+  return r;
+}
+inline Row fed_row() {
+  return {.seq = kSeq, .epoch = 0, .position = 12, .n_tokens = 1, .source = FeedSource::feed({1, 41}, 3), .mask = {}, .adapter = {},
+          .readback = RowReadback::argmax};
+}
+inline Row host_row(std::uint32_t position, std::uint32_t n_tokens) {
+  return {.seq = kSeq, .epoch = 0, .position = position, .n_tokens = n_tokens, .source = FeedSource::host(0), .mask = {}, .adapter = {},
+          .readback = RowReadback::argmax};
+}
+inline StepPlan plan() {
+  Row masked = host_row(0, 2);
+  masked.epoch = 1;
+  masked.mask = {2, 17};
+  masked.adapter = {3, 1};
+  masked.readback = RowReadback::logits;
+  return {.ticket = kTicket, .effects = {Commit{kSeq, 1, 12}, ReleaseSeq{{1, 6}}}, .rows = {fed_row(), masked}, .tokens = {5, 6}};
+}
+inline LaunchedStep launched() {
+  DeviceRow fed;
+  fed.slot = 1;
+  fed.position = 12;
+  fed.source = FeedSource::Kind::feed;
+  fed.index = 3;
+  fed.feed_cells = 2;
+  fed.feed_tag = 77;
+  fed.mask = {2, 17};
+  fed.adapter_slot = 3;
+  fed.logits_row = 1;
+  DeviceRow chunk;
+  chunk.n_tokens = 2;
+  chunk.wants_token = false;
+  return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
+          .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}};
+}
+inline StepResult result() {
+  return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}};
+}
+inline StepResult failed_result() {
+  return {.ticket = kTicket, .error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "gone"}, .rows = {}, .logits = {}};
+}
+inline SampleBatch sample_batch() {
+  return {.ticket = kTicket, .logits = {nullptr, 1, 100},
+          .rows = {{.request = kRequest, .params = Shared<Request>::of(request()), .seed = 1, .logits_row = 2, .output_index = 3, .new_begin = 4,
+                    .new_size = 5, .bar_begin = 6, .bar_size = 7, .fresh = true},
+                   {}},
+          .tokens = {1, 2}, .closed = {{8, 1}}};
+}
+inline SampledBatch sampled_batch() {
+  return {.ticket = kTicket, .rows = {{kRequest, 4, CellStatus::no_token, -0.5f, 1, 2}}, .best = {{4, -0.5f}, {5, -1.0f}}};
+}
+inline Finish finish() {
+  return {.request = kRequest, .reason = FinishReason::stop, .usage = {12, 64, 3}, .seed = 99, .text_begin = 1, .text_size = 2,
+          .error = {ErrorCode::closed, "bye"}};
+}
+inline TokenBatch token_batch() {
+  TokenEvent event{.request = kRequest, .attempt = 1, .index = 2, .id = 3, .text_begin = 4, .text_size = 5, .best_begin = 6, .best_size = 7,
+                   .logprob = -0.25f};
+  return {.events = {event, event, event, event}, .finishes = {finish()}, .text = "hello", .best = {{3, -0.25f}}};
+}
+inline ModelInfo model_info() {
+  TokenTable table{.offsets = {0, 1, 3}, .bytes = "abc", .special = {0, 1}};
+  return {.name = "Tiny", .architecture = "llama", .arithmetic_id = "host/exact", .vocab_size = 49152, .n_layers = 30, .context_length = 8192,
+          .block_size = 16, .kv_blocks = 64, .n_slots = 8, .max_depth = 2, .max_rows = 32, .max_step_tokens = 512, .max_logits_rows = 8,
+          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table))};
+}
+
+// Calls f(value) with a sample of each type.
+template <class F> void for_each_sample(F&& f) {
+  f(kCtx), f(kRequest), f(kSeq), f(kTicket), f(AdapterRef{3, 1});
+  f(Error{ErrorCode::bad_file, "short"}), f(kDeviceError), f(facts());
+  f(FeedSource::feed(kTicket, 3)), f(FeedSource::host(12)), f(RowMask{2, 17}), f(Readback{5, 17, CellStatus::stale_feed, 9});
+  f(Commit{kSeq, 1, 12}), f(Advance{kSeq, kTicket, 3}), f(Rollback{kSeq, 2}), f(ReleaseSeq{kSeq}), f(ReadLogits{kTicket});
+  f(ReserveKv{kSeq, 40}), f(CompactSlot{kSeq, 2}), f(DetachSlot{kSeq}), f(Quiesce{}), f(SaveSequenceState{kSeq}), f(SsmSnapshotSave{kSeq});
+  f(SsmSnapshotRestore{kSeq, 6}), f(SsmCheckpoint{kSeq}), f(EffectOutcome{1, true});
+  f(LoraCommand{LoraCommand::Kind::rotate, "pirate", "adapters/pirate"}), f(LoraAck{"pirate", {1, 1}, 500});
+  f(*model_info().tokens), f(model_info());
+  f(plan().rows[1]), f(plan()), f(TableDelta{1, 2, 3}), f(launched().rows[0]), f(launched().slot), f(launched());
+  f(TokenBias{9, -1.5f}), f(request().sampling), f(request().stop), f(*request().think), f(request());
+  f(Usage{12, 64, 3}), f(TokenLogprob{3, -0.25f}), f(token_batch().events[0]), f(finish()), f(token_batch());
+  f(result().logits), f(result()), f(failed_result());
+  f(sample_batch().rows[0]), f(sample_batch()), f(sampled_batch().rows[0]), f(sampled_batch());
+
+  const auto shared_request = Shared<Request>::of(request());
+  f(Submit{kCtx, shared_request, 3});
+  f(SubmitReply{kCtx, kRequest, {ErrorCode::overloaded, "later"}, 1000});
+  f(Admit{kCtx, kRequest, shared_request, 3});
+  f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest}), f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5});
+  f(Ended{kCtx, {kRequest, {8, 1}}}), f(Drain{kCtx}), f(Drained{kCtx}), f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
+  f(Open{kCtx, kRequest, 12, {3, 1}});
+  f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts()});
+  f(Launch{kCtx, Shared<StepPlan>::of(plan()), false}), f(Launch{kCtx, {}, true});
+  f(Accepted{kCtx, kTicket, kDeviceError, facts()}), f(Await{kCtx, kTicket});
+  f(Settled{kCtx, Shared<StepResult>::of(result()), facts()});
+  f(Apply{kCtx, ReserveKv{kSeq, 40}}), f(Applied{kCtx, {1, true}, kDeviceError, facts()});
+  f(Lora{kCtx, {LoraCommand::Kind::load, "pirate", "p"}}), f(LoraReply{kCtx, {"pirate", {1, 1}, 5}, kDeviceError});
+  f(Teardown{kCtx}), f(TornDown{kCtx, facts()});
+  f(RingReady{kCtx, {launched().slot, {}}}), f(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())});
+  f(Watch{kCtx, kTicket, 1, 4, 2, kDeviceError}), f(EventDone{kCtx, kTicket, 1, kDeviceError});
+  f(Completed{kCtx, 1, Shared<StepResult>::of(failed_result())}), f(ReadSlot{kTicket, 1, 4, 2, kDeviceError});
+  f(Sample{kCtx, Shared<SampleBatch>::of(sample_batch())}), f(Sampled{kCtx, Shared<SampledBatch>::of(sampled_batch())});
+  f(Deliver{kCtx, Shared<TokenBatch>::of(token_batch())});
+}
+
+}  // namespace troupe::test

@@ -1,0 +1,144 @@
+#include "tests/sim/sim_device.h"
+
+#include <limits>
+
+namespace troupe::sim {
+
+namespace {
+std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+}  // namespace
+
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
+  return mix(before ^ mix((std::uint64_t{position} << 32) | token));
+}
+
+Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask) {
+  Token id = static_cast<Token>(state % vocab);
+  if (id != mask.a && id != mask.b) return id;
+  for (std::uint64_t k = 1;; ++k) {
+    id = static_cast<Token>(mix(state + k) % vocab);
+    if (id != mask.a && id != mask.b) return id;
+  }
+}
+
+// Descending in the order of sim_choice's candidates for the first few, noise below.
+void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out) {
+  for (std::uint32_t i = 0; i < vocab; ++i) out[i] = static_cast<float>(mix(state ^ (i * 0x9E3779B97F4A7C15u)) % 1000) * 1e-3f;
+  for (std::uint64_t k = 8; k > 0; --k) out[mix(state + k) % vocab] = 10.0f - static_cast<float>(k) * 0.5f;
+  out[state % vocab] = 10.0f;
+}
+
+ModelInfo sim_model(const SimDeviceOptions& o) {
+  ModelInfo m;
+  m.name = "simulated";
+  m.architecture = "sim";
+  m.arithmetic_id = "sim";
+  m.vocab_size = o.vocab;
+  m.n_layers = 1;
+  m.context_length = o.context;
+  m.block_size = o.block_size;
+  m.kv_blocks = o.kv_blocks;
+  m.n_slots = o.n_slots;
+  m.max_depth = o.max_depth;
+  m.max_rows = o.max_rows;
+  m.max_step_tokens = o.max_step_tokens;
+  m.max_logits_rows = o.max_logits_rows;
+  m.supports_device_token_feed = o.feed;
+  m.eos_ids = {1};
+  TokenTable table;
+  for (Token id = 0; id < o.vocab; ++id) {
+    table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
+    table.bytes += static_cast<char>('a' + id % 26);
+    table.special.push_back(id == 1 ? 1 : 0);
+  }
+  table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
+  m.tokens = Shared<TokenTable>::of(std::move(table));
+  return m;
+}
+
+SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
+    : options_(o),
+      tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0xFFFFFFFFu)),
+      kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
+      slots_(ring_slots) {
+  for (Slot& s : slots_) {
+    s.cells.resize(o.max_rows);
+    s.readback.resize(o.max_rows);
+    s.logits.resize(std::size_t{o.max_logits_rows} * o.vocab);
+  }
+}
+
+std::vector<SlotHandles> SimDevice::ring() const {
+  std::vector<SlotHandles> ring(slots_.size());
+  for (std::uint32_t i = 0; i < ring.size(); ++i) ring[i].slot = i;
+  return ring;
+}
+
+void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
+  const DeviceRow& row = step.rows[i];
+  Slot& slot = slots_[step.slot.slot];
+  Cell& cell = slot.cells[i];
+  cell = {0, CellStatus::ok, step.ticket.tag()};
+  Token input = 0;
+  if (row.source == FeedSource::Kind::feed) {
+    const Cell& from = slots_[row.feed_cells].cells[row.index];
+    if (from.tag != row.feed_tag) cell.status = CellStatus::stale_feed;
+    else if (from.status != CellStatus::ok) cell.status = CellStatus::poisoned;
+    else input = from.id;
+  }
+  const auto kv_at = [&](std::uint32_t position) -> std::uint64_t& {
+    return kv_[std::size_t{tables_[row.slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
+  };
+  std::uint64_t state = 0;
+  for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
+    if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
+    const std::uint32_t position = row.position + k;
+    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
+    kv_at(position) = state;
+  }
+  if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok) cell.status = CellStatus::no_token;
+  if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
+  if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
+  slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
+}
+
+EventDone SimDevice::run_head() {
+  const Shared<LaunchedStep> step = std::move(queue_.front());
+  queue_.pop_front();
+  EventDone done{{}, step->ticket, step->slot.slot, {}};
+  if (options_.lose_at != 0 && step->ticket.step >= options_.lose_at) {
+    done.error = {DeviceError::Phase::forward, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
+    return done;
+  }
+  for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
+  if (options_.fail_steps.count(step->ticket.step) > 0) {
+    done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed (injected)"};
+    return done;
+  }
+  for (std::uint32_t i = 0; i < step->rows.size(); ++i) run_row(*step, i);
+  return done;
+}
+
+StepResult SimDevice::read(const ReadSlot& m) const {
+  StepResult r;
+  r.ticket = m.ticket;
+  r.error = m.error;
+  if (!r.ok()) return r;
+  const Slot& slot = slots_[m.ring_slot];
+  r.rows.assign(slot.readback.begin(), slot.readback.begin() + m.n_rows);
+  for (const Readback& rb : r.rows) {
+    if (rb.tag == m.ticket.tag()) continue;
+    r.rows.clear();
+    r.error = {DeviceError::Phase::readback, ErrorCode::internal, 0, 0, "the ring slot was overwritten before it was read (R4)"};
+    return r;
+  }
+  r.logits = {slot.logits.data(), m.n_logits, options_.vocab};
+  return r;
+}
+
+}  // namespace troupe::sim

@@ -1,0 +1,124 @@
+// The simulator: every core of one device in one thread, with a simulated stream in the place of driver and model. A
+// seed chooses the order of delivery (per pair of actors first in, first out, as CAF promises), when steps complete,
+// and what fails. After every message the books of router and scheduler are checked (R8 and what else check() says).
+//
+// What it does not replace: the cores are the real ones, the same objects that the CAF shells call.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/device/core.h"
+#include "actors/dispatcher/core.h"
+#include "actors/router/core.h"
+#include "actors/sampler/core.h"
+#include "actors/scheduler/core.h"
+#include "tests/sim/sim_device.h"
+
+namespace troupe::sim {
+
+struct WorldOptions {
+  std::uint64_t seed = 1;
+  std::uint32_t depth = 2;
+  std::uint32_t max_batch = 8;
+  std::uint32_t step_tokens = 24;
+  bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
+  actors::SchedulerFault fault = actors::SchedulerFault::none;
+  SimDeviceOptions device;
+};
+
+// What a client saw of its newest request.
+struct Stream {
+  std::uint64_t generation = 0;
+  std::vector<Token> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  std::optional<Finish> finish;
+};
+
+class World {
+ public:
+  explicit World(const WorldOptions& options);
+
+  // Submits a request (its `client` must be unused among live ones) and runs until the dispatcher has answered.
+  SubmitReply submit(Request request);
+  void cancel(std::uint64_t client);
+  void drain();
+
+  // Delivers one message, completes one step or fires one timer, as the seed has it. False: nothing is left to do.
+  bool step();
+  // Until nothing is left or `limit` steps were taken; returns how many.
+  std::uint64_t run(std::uint64_t limit = 1'000'000);
+
+  const std::map<std::uint64_t, Stream>& streams() const { return streams_; }  // by client
+  const Stream& stream(std::uint64_t client) { return streams_[client]; }
+  const std::vector<CancelReply>& cancels() const { return cancels_; }
+  bool drained() const { return drained_; }
+  // The first rule that was broken, with the message after which it was; empty if none.
+  const std::string& violation() const { return violation_; }
+  std::uint64_t messages() const { return messages_; }
+
+  actors::SchedulerCore& scheduler() { return scheduler_; }
+  actors::RouterCore& router() { return router_; }
+  SimDevice& device() { return device_; }
+  TimeNs now() const { return now_; }
+  std::vector<std::string> log;  // one line a message, if keep_log
+  bool keep_log = false;
+
+ private:
+  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler };
+  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
+                               Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled,
+                               Deliver, Halt>;
+  struct Queue {
+    Actor from;
+    Actor to;
+    std::deque<std::pair<std::uint64_t, Message>> messages;  // with their global order
+  };
+
+  void send(Actor from, Actor to, Message m);
+  void deliver(Actor to, const Message& m);
+  template <class Core, class M, class Out> void call(Actor self, Core& core, const M& m, Out& out);
+  template <class M> void route(Actor self, M m);
+  void watch(const Enqueue& m);
+  void receive(const TokenBatch& batch);
+  Stream& stream_of(const RequestId& id);
+  void broken(std::string what);
+
+  WorldOptions options_;
+  std::mt19937_64 random_;
+  ModelInfo model_;
+  SimDevice device_;
+  actors::DispatcherCore dispatcher_;
+  actors::SchedulerCore scheduler_;
+  actors::RouterCore router_;
+  actors::DeviceCore device_core_;
+  actors::SamplerCore sampler_;
+  actors::DispatcherOutbox dispatcher_out_;
+  actors::SchedulerOutbox scheduler_out_;
+  actors::RouterOutbox router_out_;
+  actors::DeviceOutbox device_out_;
+  actors::SamplerOutbox sampler_out_;
+  std::vector<Queue> queues_;
+  std::optional<TimeNs> timers_[7];  // by actor
+  std::optional<SubmitReply> reply_;
+  std::map<std::uint64_t, Stream> streams_;
+  std::vector<CancelReply> cancels_;
+  bool drained_ = false;
+  std::string violation_;
+  std::uint64_t messages_ = 0;
+  std::uint64_t order_ = 0;
+  TimeNs now_ = 1;
+};
+
+// The stream that the simulated model gives `request` when nothing disturbs it: the oracle for R1.
+std::vector<Token> expected_tokens(const Request& request, const ModelInfo& model, const SimDeviceOptions& device);
+
+}  // namespace troupe::sim

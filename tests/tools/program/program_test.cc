@@ -1,0 +1,242 @@
+// The program from outside, on a tiny model: what it writes, and how it ends.
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "tests/tools/program/spawn.h"
+
+namespace troupe::tools {
+namespace {
+
+namespace json = boost::json;
+
+const std::string kModel = "tests/golden/tiny-llama/tiny-llama.F32.gguf";
+
+Ran troupe(std::vector<std::string> args, const std::string& input = "", bool close_output = false) {
+  args.insert(args.begin(), {"--model", kModel, "--max-batch", "8"});
+  return run_program("tools/troupe/troupe", std::move(args), input, close_output);
+}
+
+std::vector<json::object> lines(const std::string& text) {
+  std::vector<json::object> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(json::parse(line).as_object());
+  return out;
+}
+
+std::map<std::string, json::object> by_id(const std::string& text) {
+  std::map<std::string, json::object> out;
+  for (json::object& o : lines(text)) out[json::serialize(o["id"])] = o;
+  return out;
+}
+
+std::string last_line(const std::string& text) {
+  const auto end = text.find_last_not_of('\n');
+  const auto begin = text.rfind('\n', end);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? -1 : begin));
+}
+
+std::string file(const std::string& name, const std::string& bytes) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+// 24 requests of mixed kinds on the tiny model.
+std::string workload() {
+  std::string out;
+  for (int i = 0; i < 24; ++i) {
+    json::object o{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 1 + i * 7 % 60}, {"arrive_ms", i * 3}};
+    if (i % 4 == 1) {
+      o["temperature"] = 0.9;
+      o["seed"] = i;
+    } else {
+      o["stop_token_ids"] = json::array{i * 11 % 200, i * 13 % 200};
+    }
+    if (i % 6 == 0) o["min_tokens"] = 1 + i % 5;
+    if (i % 6 == 3) o["think"] = json::object{{"close", 40 + i}, {"bar", json::array{20, 60}}};
+    if (i % 12 == 5) o["cancel_after_tokens"] = 4;
+    if (i % 12 == 7) o["logprobs"] = 2;
+    out += json::serialize(o) + "\n";
+  }
+  return out;
+}
+
+TEST(Program, HelpIsOnStdoutForEveryCommand) {
+  for (const char* command : {"generate", "run", "verify", "tokenize", "logits", "info"}) {
+    const Ran ran = run_program("tools/troupe/troupe", {command, "--help"});
+    EXPECT_EQ(ran.status, 0) << command;
+    EXPECT_TRUE(ran.out.starts_with("usage: troupe " + std::string(command))) << ran.out;
+    EXPECT_NE(ran.out.find("Exit status"), std::string::npos) << command;
+    EXPECT_EQ(ran.out.find("fault"), std::string::npos) << "the negative control is not for users";
+    EXPECT_EQ(ran.err, "");
+  }
+  EXPECT_EQ(run_program("tools/troupe/troupe", {"--help"}).status, 0);
+}
+
+TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
+  const std::vector<std::vector<std::string>> wrong = {{},
+                                                       {"sing"},
+                                                       {"generate"},
+                                                       {"generate", "a", "b"},
+                                                       {"generate", "--max-tokens", "0", "a", "--colour"},
+                                                       {"run", "--depth", "0", "x"},
+                                                       {"run", "--depth", "-1", "x"},
+                                                       {"run", "--max-batch", "many", "x"},
+                                                       {"run", "--log-level", "loud", "x"},
+                                                       {"logits", "--ids", "1,x", "--out", "y"},
+                                                       {"logits", "--ids", "1"},
+                                                       {"verify", "--fault", "none", "x"}};
+  for (const auto& args : wrong) {
+    const Ran ran = run_program("tools/troupe/troupe", args);
+    EXPECT_EQ(ran.status, 2) << (args.empty() ? "" : args.back()) << ran.err;
+    EXPECT_NE(ran.err, "");
+    EXPECT_EQ(ran.out, "");
+  }
+}
+
+TEST(Program, AModelThatIsNoneIsExitStatus3AndNamesTheFile) {
+  const std::string path = file("not.gguf", "GGUFnonsense");
+  for (const std::string& model : {path, std::string("/nonexistent.gguf")}) {
+    const Ran ran = run_program("tools/troupe/troupe", {"--model", model, "info"});
+    EXPECT_EQ(ran.status, 3);
+    EXPECT_NE(ran.err.find(model), std::string::npos) << ran.err;
+  }
+}
+
+TEST(Program, InfoDescribesModelAndDevice) {
+  const Ran ran = troupe({"info"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const json::value v = json::parse(ran.out);
+  EXPECT_EQ(v.at("model").at("architecture").as_string(), "llama");
+  EXPECT_EQ(v.at("device").as_string(), "host:0");
+}
+
+TEST(Program, TokenizeGoesBothWays) {
+  const std::string text = "Hello, wörld!\n 123";
+  const Ran ids = troupe({"tokenize"}, text);
+  ASSERT_EQ(ids.status, 0) << ids.err;
+  EXPECT_FALSE(json::parse(ids.out).at("ids").as_array().empty());
+  const Ran back = troupe({"tokenize", "--decode"}, ids.out);
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_EQ(back.out, text);
+  EXPECT_EQ(troupe({"tokenize"}, "a\xff").status, 1);
+  EXPECT_EQ(troupe({"tokenize", "-d"}, "{\"ids\": [99999999]}").status, 1);
+  EXPECT_EQ(troupe({"tokenize", "-d"}, "nonsense").status, 1);
+}
+
+TEST(Program, LogitsAreASafetensorsFile) {
+  const std::string path = ::testing::TempDir() + "/logits.safetensors";
+  const Ran ran = troupe({"logits", "--ids", "1,2,3", "--out", path});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  std::ifstream in(path, std::ios::binary);
+  std::uint64_t size = 0;
+  in.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  in.read(header.data(), static_cast<std::streamsize>(size));
+  const json::value tensor = json::parse(header).at("logits");
+  EXPECT_EQ(tensor.at("dtype").as_string(), "F32");
+  EXPECT_EQ(tensor.at("shape").at(0).as_int64(), 3);
+  const std::int64_t bytes = tensor.at("data_offsets").at(1).as_int64();
+  EXPECT_EQ(bytes, 3 * tensor.at("shape").at(1).as_int64() * 4);
+  in.seekg(0, std::ios::end);
+  EXPECT_EQ(static_cast<std::int64_t>(in.tellg()), bytes + 8 + static_cast<std::int64_t>(size));
+  EXPECT_EQ(troupe({"logits", "--ids", "99999999", "--out", path}).status, 1);
+  EXPECT_EQ(troupe({"logits", "--ids", "1", "--out", "/nonexistent/x"}).status, 4);
+}
+
+TEST(Program, GenerateWritesTheAnswerToStdoutAndFiguresToStderr) {
+  const Ran ran = troupe({"generate", "--raw", "--max-tokens", "5", "Hello"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_FALSE(ran.out.empty());
+  EXPECT_NE(ran.err.find("5 tokens"), std::string::npos) << ran.err;
+  EXPECT_EQ(troupe({"generate", "--raw", "--max-tokens", "5", "-"}, "Hello").out, ran.out);
+  EXPECT_EQ(troupe({"generate", "--raw", "a\xff"}).status, 1);
+  EXPECT_EQ(troupe({"generate", "--raw", ""}).status, 1);
+}
+
+TEST(Program, RunGivesALineForEachRequest) {
+  const Ran ran = troupe({"run", "-"}, workload());
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  const auto results = by_id(ran.out);
+  ASSERT_EQ(results.size(), 24u);
+  for (const auto& [id, result] : results) {
+    EXPECT_TRUE(result.contains("text") && result.contains("token_ids") && result.contains("finish") && result.contains("usage")) << id;
+  }
+  EXPECT_EQ(results.at("1").contains("seed"), true);
+  EXPECT_EQ(results.at("7").at("logprobs").as_array().size(), results.at("7").at("token_ids").as_array().size());
+}
+
+TEST(Program, BadLinesFailAloneAndTheExitStatusSaysSo) {
+  const std::string input = R"({"id": 1, "prompt_ids": [1, 2], "max_tokens": 3}
+this is no JSON
+{"id": 2, "prompt_ids": [1, 2], "max_tokns": 3}
+{"id": 3, "prompt_ids": [], "max_tokens": 3}
+
+{"id": 4, "prompt_ids": [1, 99999999]}
+{"id": 5, "prompt_ids": [1], "max_tokens": 0}
+{"id": 6, "prompt_ids": [1], "temperature": -1}
+{"id": 7, "prompt_ids": [3, 4], "max_tokens": 3}
+)";
+  const std::string path = file("bad.jsonl", input);
+  const Ran ran = troupe({"run", path});
+  EXPECT_EQ(ran.status, 1);
+  const auto results = by_id(ran.out);
+  ASSERT_EQ(results.size(), 8u);
+  EXPECT_EQ(results.at("1").at("token_ids").as_array().size(), 3u);
+  EXPECT_EQ(results.at("7").at("token_ids").as_array().size(), 3u);
+  const std::map<std::string, std::string> places = {{"null", ":2: "}, {"2", ":3: "}, {"3", ":4: "}, {"4", ":6: "}, {"5", ":7: "}, {"6", ":8: "}};
+  for (const auto& [id, place] : places) {
+    const std::string message(results.at(id).at("error").at("message").as_string());
+    EXPECT_TRUE(message.starts_with(path + place)) << message;
+  }
+  EXPECT_NE(std::string(results.at("2").at("error").at("message").as_string()).find("max_tokns"), std::string::npos);
+}
+
+TEST(Program, ASecondRequestWithALiveIdIsRefused) {
+  const Ran ran = troupe({"run", "-"}, R"({"id": "a", "prompt_ids": [1, 2], "max_tokens": 200, "ignore_eos": true}
+{"id": "a", "prompt_ids": [1, 2], "max_tokens": 2}
+)");
+  EXPECT_EQ(ran.status, 1);
+  const auto results = lines(ran.out);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_TRUE(results[0].contains("error"));
+  EXPECT_FALSE(results[1].contains("error"));
+}
+
+TEST(Program, AClosedOutputIsExitStatus4) {
+  const Ran run = troupe({"run", "-"}, workload(), true);
+  EXPECT_EQ(run.status, 4) << run.err;
+  EXPECT_NE(run.err.find("stdout"), std::string::npos) << run.err;
+  EXPECT_EQ(troupe({"generate", "--raw", "Hello"}, "", true).status, 4);
+}
+
+TEST(Program, AMissingInputIsExitStatus3) {
+  EXPECT_EQ(troupe({"run", "/nonexistent.jsonl"}).status, 3);
+  EXPECT_EQ(troupe({"verify", "/nonexistent.jsonl"}).status, 3);
+  EXPECT_EQ(troupe({"verify", file("empty.jsonl", "\n")}).status, 3);
+}
+
+TEST(Program, VerifySaysIdenticalAndTheNegativeControlDiverges) {
+  const std::string path = file("workload.jsonl", workload());
+  const Ran same = troupe({"verify", path});
+  EXPECT_EQ(last_line(same.out), "identical") << same.out << same.err;
+  EXPECT_EQ(same.status, 0);
+  const Ran fault = troupe({"verify", "--fault", "keep-overrun", path});
+  EXPECT_TRUE(last_line(fault.out).starts_with("diverged at request ")) << fault.out;
+  EXPECT_EQ(fault.status, 1);
+}
+
+TEST(Program, VerifyIsVacuousWhereNothingRunsAhead) {
+  const std::string path = file("one.jsonl", "{\"id\": 1, \"prompt_ids\": [1, 2], \"max_tokens\": 1}\n");
+  const Ran ran = troupe({"verify", path});
+  EXPECT_EQ(last_line(ran.out), "vacuous") << ran.out;
+  EXPECT_EQ(ran.status, 1);
+}
+
+}  // namespace
+}  // namespace troupe::tools

@@ -1,0 +1,128 @@
+// troupe verify: run-ahead changes no token (R1), shown on a workload.
+#include <boost/program_options/value_semantic.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "tools/troupe/commands.h"
+#include "tools/troupe/compare.h"
+#include "tools/troupe/engine.h"
+#include "tools/troupe/output.h"
+#include "tools/troupe/runner.h"
+
+namespace troupe::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+// The requests of a workload. A sampled one without a seed gets one by its line, so that every pass draws the same.
+Result<std::vector<RequestLine>> read_workload(const std::string& path) {
+  TROUPE_TRY(auto reader, LineReader::open(path));
+  std::vector<RequestLine> out;
+  std::string line;
+  for (;;) {
+    TROUPE_TRY(bool more, reader.next(line));
+    if (!more) break;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    auto parsed = parse_request_line(line, fmt::format("{}:{}", reader.name(), reader.number()));
+    if (auto* bad = std::get_if<LineError>(&parsed)) return bad->error;
+    RequestLine& request = std::get<RequestLine>(parsed);
+    if (!request.request.sampling.seed) request.request.sampling.seed = reader.number();
+    out.push_back(std::move(request));
+  }
+  if (out.empty()) return Error{ErrorCode::bad_request, fmt::format("{}: no requests in it", path)};
+  return out;
+}
+
+struct Pass {
+  std::vector<RequestOutcome> outcomes;  // in the workload's order
+  RuntimeMetrics metrics;
+};
+
+Result<Pass> run_pass(const CommonOptions& common, const char* what, std::uint32_t depth, actors::SchedulerFault fault,
+                      const std::vector<RequestLine>& workload) {
+  TROUPE_TRY(auto engine, start_engine(common, depth, fault));
+  Pass pass;
+  std::map<std::string, std::size_t> index;  // place -> position in the workload
+  for (std::size_t i = 0; i < workload.size(); ++i) index[workload[i].place] = i;
+  pass.outcomes.resize(workload.size());
+  const bool progress = ::isatty(STDERR_FILENO) != 0;
+  std::size_t done = 0;
+  Runner runner(
+      *engine.runtime, [&](const RequestLine& line) { return prompt_ids(engine.text, line); },
+      [&](RequestOutcome outcome) {
+        ++done;
+        if (progress) std::fputs(fmt::format("\r\x1b[K{}: {} of {} requests", what, done, workload.size()).c_str(), stderr);
+        pass.outcomes[index.at(outcome.place)] = std::move(outcome);
+        return true;
+      });
+  std::thread input([&] {
+    for (const RequestLine& line : workload) runner.add(line);
+    runner.close();
+  });
+  runner.run();
+  input.join();
+  if (progress) std::fputs("\r\x1b[K", stderr);
+  pass.metrics = engine.runtime->metrics();
+  TROUPE_TRY(engine.runtime->stop());
+  return pass;
+}
+
+std::string describe(const char* what, const Pass& pass) {
+  std::size_t tokens = 0, failed = 0;
+  for (const RequestOutcome& o : pass.outcomes) {
+    tokens += o.token_ids.size();
+    failed += o.error.code != ErrorCode::none ? 1 : 0;
+  }
+  const actors::SchedulerStats& s = pass.metrics.scheduler;
+  const double share = s.decode_steps == 0 ? 0 : 100.0 * static_cast<double>(s.steps_ahead) / static_cast<double>(s.decode_steps);
+  return fmt::format("{}: {} requests, {} failed, {} tokens, {} steps, {} with decode rows, {} ahead ({:.1f} %), {} over-runs, {} redone rows\n", what,
+                     pass.outcomes.size(), failed, tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns, s.redone_rows);
+}
+
+Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
+  const std::string ahead_name = fmt::format("depth {}", line.common.depth);
+  TROUPE_TRY(auto first, run_pass(line.common, "depth 1", 1, actors::SchedulerFault::none, workload));
+  TROUPE_TRY(write_all(1, describe("depth 1", first)));
+  TROUPE_TRY(auto control, run_pass(line.common, "control", 1, actors::SchedulerFault::none, workload));
+  TROUPE_TRY(write_all(1, describe("control", control)));
+  TROUPE_TRY(auto ahead, run_pass(line.common, ahead_name.c_str(), line.common.depth, fault, workload));
+  TROUPE_TRY(write_all(1, describe(ahead_name.c_str(), ahead)));
+  if (first_divergence(first.outcomes, control.outcomes)) return std::string("control diverged");
+  if (const auto d = first_divergence(first.outcomes, ahead.outcomes)) return fmt::format("diverged at request {} token {}", d->id, d->token);
+  if (ahead.metrics.scheduler.steps_ahead == 0) return std::string("vacuous");
+  return std::string("identical");
+}
+
+}  // namespace
+
+int run_verify(const Command& self, const std::vector<std::string>& args) {
+  po::options_description own("Options of verify"), hidden;
+  hidden.add_options()("fault", po::value<std::string>(), "negative control: keep-overrun or ignore-mask-change");
+  auto parsed = parse_command_line(self, args, own, 1, hidden);
+  if (!parsed) return fail(self, parsed.error(), kExitUsage);
+  if (parsed.value().help) return kExitOk;
+  auto fault = actors::SchedulerFault::none;
+  if (parsed.value().values.count("fault") != 0) {
+    const auto& name = parsed.value().values["fault"].as<std::string>();
+    if (name == "keep-overrun") {
+      fault = actors::SchedulerFault::keep_overrun;
+    } else if (name == "ignore-mask-change") {
+      fault = actors::SchedulerFault::ignore_mask_change;
+    } else {
+      return fail(self, {ErrorCode::bad_request, "--fault must be keep-overrun or ignore-mask-change, and is " + name}, kExitUsage);
+    }
+  }
+  auto workload = read_workload(parsed.value().positional[0]);
+  if (!workload) return fail(self, workload.error(), kExitStart);
+  auto verdict = verify(parsed.value(), workload.value(), fault);
+  if (!verdict) return fail(self, verdict.error(), verdict.error().code == ErrorCode::io_failed ? kExitClosed : kExitStart);
+  const auto written = write_all(1, verdict.value() + "\n");
+  if (!written) return fail(self, written.error(), kExitClosed);
+  return verdict.value() == "identical" ? kExitOk : kExitFailed;
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,30 @@
+// What a subcommand works with: a loaded model, and a runtime over it.
+#pragma once
+
+#include <memory>
+
+#include "actors/runtime.h"
+#include "device/models/load.h"
+#include "tools/troupe/jsonl.h"
+#include "tools/troupe/options.h"
+
+namespace troupe::tools {
+
+// How the program loads a model for `options`; `depth` overrides theirs (troupe verify).
+device::LoadOptions load_options(const CommonOptions& options, std::uint32_t depth);
+
+// The file of --model, or the default one. Errors: as load_model; a missing default model says how to get it.
+Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth);
+// Its tokenizer and chat format only.
+Result<device::TextSide> open_text(const CommonOptions& options);
+
+struct Engine {
+  device::TextSide text;  // tokenizer and chat format
+  std::unique_ptr<Runtime> runtime;
+};
+Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault = actors::SchedulerFault::none);
+
+// The ids of a request's prompt. Errors begin with the line's place.
+Result<std::vector<Token>> prompt_ids(const device::TextSide& text, const RequestLine& line);
+
+}  // namespace troupe::tools

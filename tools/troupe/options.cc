@@ -1,0 +1,137 @@
+#include "tools/troupe/options.h"
+
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "tools/troupe/output.h"
+
+namespace troupe::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+// A count, checked by hand: Boost's conversion takes "-1" for an unsigned as 4294967295.
+std::uint32_t to_count(const po::variables_map& values, const char* name, std::uint32_t low, std::uint32_t high) {
+  const auto n = values[name].as<std::int64_t>();
+  if (n < low || n > high) throw po::error(fmt::format("--{} must be between {} and {}, and is {}", name, low, high, n));
+  return static_cast<std::uint32_t>(n);
+}
+
+po::options_description common_options() {
+  po::options_description out("Options of every command");
+  auto add = out.add_options();
+  add("help,h", "print this");
+  add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file (default: the model that tools/dev setup fetches)");
+  add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
+  add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
+  add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
+  add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
+  add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
+  add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("log-level", po::value<std::string>()->default_value("warning")->value_name("LEVEL"), "trace, debug, info, warning, error or off");
+  return out;
+}
+
+Result<void> set_log_level(const std::string& level) {
+  constexpr std::array kLevels = {"trace", "debug", "info", "warning", "error", "off"};
+  bool known = false;
+  for (const char* l : kLevels) known = known || level == l;
+  if (!known) return Error{ErrorCode::bad_request, "--log-level must be trace, debug, info, warning, error or off, and is " + level};
+  auto logger = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_level(spdlog::level::from_str(level));
+  spdlog::set_default_logger(std::move(logger));
+  return success();
+}
+
+CommonOptions to_common(const po::variables_map& values) {
+  CommonOptions out;
+  if (values.count("model") != 0) out.model = values["model"].as<std::string>();
+  out.depth = to_count(values, "depth", 1, 16);
+  out.max_batch = to_count(values, "max-batch", 1, 1024);
+  out.kv_blocks = to_count(values, "kv-blocks", 0, 1u << 24);
+  out.block_size = to_count(values, "block-size", 1, 1024);
+  out.threads = to_count(values, "threads", 0, 256);
+  out.exact = values["exact"].as<bool>();
+  out.log_level = values["log-level"].as<std::string>();
+  return out;
+}
+
+}  // namespace
+
+Result<Parsed> parse_command_line(const Command& command, const std::vector<std::string>& args, const po::options_description& own,
+                                  std::size_t n_positional, const po::options_description& hidden) {
+  const po::options_description common = common_options();
+  po::options_description visible;
+  visible.add(own).add(common);
+  po::options_description rest;
+  rest.add_options()("positional", po::value<std::vector<std::string>>());
+  po::options_description all;
+  all.add(own).add(common).add(hidden).add(rest);
+  po::positional_options_description positional;
+  positional.add("positional", -1);
+  Parsed out;
+  try {
+    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(args).options(all).positional(positional).style(style).run(), out.values);
+    po::notify(out.values);
+    if (out.values.count("help") != 0) {
+      std::ostringstream text;
+      text << "usage: troupe " << command.usage << "\n\n" << command.summary << "\n\n" << visible << '\n' << command.help << '\n';
+      TROUPE_TRY(write_all(1, text.str()));
+      out.help = true;
+      return out;
+    }
+    out.common = to_common(out.values);
+  } catch (const std::exception& e) {
+    return Error{ErrorCode::bad_request, fmt::format("{}; see `troupe {} --help`", e.what(), command.name)};
+  }
+  if (out.values.count("positional") != 0) out.positional = out.values["positional"].as<std::vector<std::string>>();
+  if (out.positional.size() != n_positional) {
+    return Error{ErrorCode::bad_request, fmt::format("{} arguments where {} belong; usage: troupe {}", out.positional.size(), n_positional,
+                                                     command.usage)};
+  }
+  TROUPE_TRY(set_log_level(out.common.log_level));
+  return out;
+}
+
+bool takes_value(std::string_view word) {
+  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--log-level"}) {
+    if (word == name) return true;
+  }
+  return false;
+}
+
+std::string common_help() {
+  std::ostringstream text;
+  text << common_options();
+  return text.str();
+}
+
+std::string default_model_path() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  std::string cache = variable("TROUPE_CACHE");
+  if (cache.empty()) {
+    const std::string xdg = variable("XDG_CACHE_HOME");
+    cache = (xdg.empty() ? variable("HOME") + "/.cache" : xdg) + "/troupe";
+  }
+  return cache + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+}
+
+int fail(const Command& command, const Error& error, int status) {
+  std::fputs(fmt::format("troupe {}: {}\n", command.name, error.what).c_str(), stderr);
+  return status;
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,71 @@
+// The command line: what every subcommand shares, and how a subcommand adds its own flags.
+#pragma once
+
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "messages/error.h"
+
+namespace troupe::tools {
+
+// Exit statuses of every subcommand; --help states them.
+enum ExitStatus : int {
+  kExitOk = 0,
+  kExitFailed = 1,   // some request failed; verify: any verdict but `identical`
+  kExitUsage = 2,    // the command line is wrong
+  kExitStart = 3,    // the model, the input or the runtime could not be used
+  kExitClosed = 4,   // the output was closed, or could not be written
+};
+
+struct CommonOptions {
+  std::string model;             // path; empty = the default model in the cache
+  std::uint32_t depth = 2;       // most steps in flight
+  std::uint32_t max_batch = 32;  // requests that run at a time
+  std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
+  std::uint32_t block_size = 16;
+  std::uint32_t threads = 0;     // 0 = one per CPU
+  bool exact = false;
+  std::string log_level = "warning";
+};
+
+// One subcommand, as the table in main.cc lists it.
+struct Command {
+  std::string_view name;
+  std::string_view summary;                 // one line
+  std::string_view usage;                   // "generate [OPTIONS] PROMPT"
+  std::string_view help;                    // what --help says after the options
+  int (*run)(const Command& self, const std::vector<std::string>& args);
+};
+
+// A parsed command line.
+struct Parsed {
+  CommonOptions common;
+  boost::program_options::variables_map values;  // the subcommand's own flags
+  std::vector<std::string> positional;
+  bool help = false;  // --help was given and has been printed
+};
+
+// Parses `args` (without the program's and the subcommand's names) over the common flags, `own` and `hidden` ones that
+// help does not show. Exactly `n_positional` other arguments must be there. Error: bad_request, one line.
+Result<Parsed> parse_command_line(const Command& command, const std::vector<std::string>& args,
+                                  const boost::program_options::options_description& own, std::size_t n_positional,
+                                  const boost::program_options::options_description& hidden = {});
+
+// Whether the word is a common flag that takes its value from the next word.
+bool takes_value(std::string_view word);
+
+// What --help says of the flags that all subcommands share.
+std::string common_help();
+
+// The file that `tools/dev setup` fetches: in $TROUPE_CACHE, else troupe in the user's cache folder.
+std::string default_model_path();
+
+// Prints "troupe NAME: ..." on stderr and returns `status`.
+int fail(const Command& command, const Error& error, int status);
+
+}  // namespace troupe::tools
