@@ -149,7 +149,7 @@ TEST_P(AttentionTest, BitsDependOnTheSequenceAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest, testing::Combine(testing::ValuesIn(kShapes), testing::Bool()), [](const auto& info) {
   const Shape& s = std::get<0>(info.param);
-  return "h" + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" + std::to_string(s.block_size) +
+  return std::string("h") + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" + std::to_string(s.block_size) +
          (std::get<1>(info.param) ? "_exact" : "_fast");
 });
 
