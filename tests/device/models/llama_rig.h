@@ -19,12 +19,12 @@ namespace troupe::device {
 struct RigRow {
   std::uint32_t slot = 0;
   std::uint32_t position = 0;
-  std::vector<Token> ids;      // empty: fed
-  std::uint32_t feed_ring = 0; // fed: from this ring slot's cells,
-  std::uint32_t feed_row = 0;  // this row of them,
-  std::uint32_t feed_tag = 0;  // with this tag
+  std::vector<Token> ids = {};       // empty: fed
+  std::uint32_t feed_ring = 0;  // fed: from this ring slot's cells,
+  std::uint32_t feed_row = 0;   // this row of them,
+  std::uint32_t feed_tag = 0;   // with this tag
   bool wants = true;
-  RowMask mask;
+  RowMask mask = {};
 };
 
 struct RigResult {
@@ -135,7 +135,9 @@ class LlamaRig {
     out.rows.assign(r.readback, r.readback + r.rows.size());
     for (const DeviceRow& row : r.rows) {
       auto& l = out.logits.emplace_back();
-      if (row.wants_token) l.assign(r.logits + row.logits_row * std::size_t{info().vocab_size}, r.logits + (row.logits_row + 1) * std::size_t{info().vocab_size});
+      if (row.wants_token)
+        l.assign(r.logits + row.logits_row * std::size_t{info().vocab_size},
+                 r.logits + (row.logits_row + 1) * std::size_t{info().vocab_size});
     }
     return out;
   }
