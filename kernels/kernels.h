@@ -9,10 +9,9 @@
 // a call has, where the row stands, or how many threads share the work. So each operation names its one order:
 //   lanes16(v)  = 16 partial sums, element i into lane i % 16, ascending i, each term one multiply and one add
 //                 (no fused multiply-add), then lane j += lane j+8, j+4, j+2, j+1.
-//   blocks32    = per block of 32 elements 8 exact integer sums over 4 consecutive products each; integer sum j of
-//                 block b goes into lane (b % 2) * 8 + j as float(sum) * (scale_w[b] * scale_x[b]); formats with a
-//                 minimum add min_w[b] * (scale_x[b] * sum_x[b]) into lane b % 16 of a second set of 16 lanes; the two
-//                 sets are added lane by lane and folded as lanes16 does.
+//   blocks32    = ascending over blocks of 32 elements: sum += float(exact integer sum of the block's products) *
+//                 (scale_w[b] * scale_x[b]); formats with a minimum have a second sum, low += min_w[b] * (scale_x[b] *
+//                 sum of x's codes); sum + low at the end.
 // Threads: one call at a time, from the thread (host) or the stream (CUDA) that owns the instance.
 #pragma once
 

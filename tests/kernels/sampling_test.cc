@@ -72,6 +72,7 @@ TEST(SampleToken, InverseOfTheRunningSum) {
                                                            {0.876f, 2}, {0.937f, 2}, {0.938f, 4}, {1 - 0x1p-24f, 4}}) {
     EXPECT_EQ(sample(kPowers, {}, uniform), id) << uniform;
   }
+  EXPECT_EQ(sample(Logits{0, 0}, {}, 0.5f), 1u);  // the sum must exceed, not reach
 }
 
 TEST(SampleToken, Temperature) {

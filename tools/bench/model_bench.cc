@@ -55,7 +55,9 @@ Result<void> run(Runtime& runtime, Timeline& line, std::uint32_t batch, std::uin
       line.changed.notify_one();
     }
   };
-  for (std::uint32_t i = 1; i <= batch; ++i) TROUPE_TRY(runtime.submit(make_request(i, prompt, tokens, runtime.model().vocab_size), on_event));
+  for (std::uint32_t i = 1; i <= batch; ++i) {
+    TROUPE_TRY(runtime.submit(make_request(i, prompt, tokens, runtime.model().vocab_size), on_event));
+  }
   std::unique_lock lock(line.mutex);
   line.changed.wait(lock, [&] { return line.ended == batch; });
   if (line.failed != 0) return Error{ErrorCode::internal, "a request of the benchmark did not run to its length"};

@@ -52,6 +52,12 @@ TEST(Bpe, RankGoesBeforePlaceAndLeftBeforeRight) {
   EXPECT_EQ(encode(bpe, "aab"), (Ids{0, 4}));
 }
 
+// When abc has been made, the b behind it must not be taken for the one that a was first considered with.
+TEST(Bpe, ACandidateOfOldNeighboursIsStale) {
+  const Bpe bpe(abc(), {{1, 2, 3}, {0, 3, 4}, {0, 1, 5}});  // bc, a+bc, ab
+  EXPECT_EQ(encode(bpe, "abcb"), (Ids{4, 1}));
+}
+
 TEST(Bpe, TheFirstOfTwoMergesOfOnePairCounts) {
   const Bpe bpe(abc(), {{0, 1, 3}, {0, 1, 4}});
   EXPECT_EQ(encode(bpe, "ab"), Ids{3});

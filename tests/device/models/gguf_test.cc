@@ -227,6 +227,9 @@ TEST(Gguf, Tensors) {
   EXPECT_REFUSED(with("w", {4}, 0, 64), ErrorCode::bad_file, "overlaps tensor 'y'");
   EXPECT_REFUSED(with("w", {8}, 0, 0), ErrorCode::bad_file, "overlaps tensor 'x'");
   EXPECT_TRUE(parse(with("w", {4}, 0, 128)));
+  // One byte too many.
+  EXPECT_REFUSED(sample().tensor("v", {33}, 24, 128).tensor("w", {1}, 24, 160).build(256), ErrorCode::bad_file, "'w'", "overlaps tensor 'v'");
+  EXPECT_TRUE(parse(sample().tensor("v", {32}, 24, 128).tensor("w", {1}, 24, 160).build(256)));
 }
 
 TEST(Gguf, OpensAFile) {
