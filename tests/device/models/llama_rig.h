@@ -126,9 +126,11 @@ class LlamaRig {
 
   std::uint32_t tag(std::uint32_t ring) const { return rings_[ring].tag; }
 
+  Result<void> synchronize(std::uint32_t ring) { return driver_->event_synchronize(rings_[ring].event); }
+
   RigResult wait(std::uint32_t ring) {
     Ring& r = rings_[ring];
-    if (auto e = driver_->event_synchronize(r.event); !e) throw std::runtime_error(e.error().what);
+    if (auto e = synchronize(ring); !e) throw std::runtime_error(e.error().what);
     RigResult out;
     out.ring = ring;
     out.tag = r.tag;
