@@ -32,7 +32,7 @@ Error closed() { return Error{ErrorCode::closed, "the runtime has stopped; start
 
 Error check(const RuntimeOptions& o, const ModelInfo& m) {
   const auto bad = [](std::string what) { return Error{ErrorCode::bad_request, std::move(what)}; };
-  if (o.depth == 0 || o.depth > 16) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 16");
+  if (o.depth == 0 || o.depth > 8) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 8");
   if (o.max_batch == 0) return bad("max_batch is 0; at least one request must be able to run");
   if (o.max_live == 0) return bad("max_live is 0; at least one request must be let in");
   if (o.step_tokens == 0) return bad("step_tokens is 0; a step needs room for at least one token");

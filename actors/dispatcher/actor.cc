@@ -49,12 +49,8 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
 void DispatcherShell::attach(const Attach& m) {
   peers_ = m.peers;
   set_down_handler([this](caf::scheduled_actor*, caf::down_msg& gone) { down(gone); });
-  monitor(peers_->scheduler);
-  monitor(peers_->router);
-  monitor(peers_->sampler);
-  monitor(peers_->stream);
-  monitor(peers_->device);
-  monitor(peers_->delivery);
+  const auto watch = [this](const auto&... actors) { ((actors ? monitor(actors) : void()), ...); };
+  watch(peers_->scheduler, peers_->router, peers_->sampler, peers_->stream, peers_->device, peers_->delivery);
 }
 
 void DispatcherShell::down(const caf::down_msg& m) {

@@ -131,6 +131,7 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   for (OpenRow& row : slot.rows) {
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
+    if (m.result->error.code != ErrorCode::none) s.resend_table(q);
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;

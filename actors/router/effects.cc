@@ -20,6 +20,12 @@ void RouterCore::State::add_entry(RouterSequence& s, BlockId block) {
   s.table.push_back(block);
 }
 
+// A step that failed may not have changed the device's tables: its sequences' entries go with the next step again.
+void RouterCore::State::resend_table(const RouterSequence& s) {
+  if (s.slot == RouterSequence::kNoSlot || s.released) return;
+  for (std::uint32_t i = 0; i < s.table.size(); ++i) pending_deltas.push_back({s.slot, i, s.table[i]});
+}
+
 void RouterCore::State::finish_release(RouterSequence& s) {
   for (const BlockId block : s.table)
     if (pool.class_of(block) == device::BlockPool::Class::fenced) (void)pool.settle(block);

@@ -93,13 +93,18 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     return e;
   }
   slot.rows.clear();
+  step.deltas.swap(pending_deltas);
   for (const Row& row : plan.rows) {
     RouterSequence& s = *find(row.seq);
     OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0};
-    for (std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size); s.table.size() < want;) {
-      add_entry(s, pool.take().value());
+    const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
+    while (s.table.size() < end) {
+      s.table.push_back(pool.take().value());
       if (row.source.is_feed()) ++open.ahead_blocks;
     }
+    // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
+    // never writes into a block of another sequence (R7).
+    for (std::uint32_t b = row.position / model.block_size; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow d;
     d.slot = s.slot;
     d.position = row.position;
@@ -123,7 +128,6 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     ++s.open_steps;
     slot.rows.push_back(open);
   }
-  step.deltas.swap(pending_deltas);
   step.tokens.assign(plan.tokens.begin(), plan.tokens.end());
   step.ticket = plan.ticket;
   step.slot = slot.handles;

@@ -88,6 +88,7 @@ struct RouterCore::State {
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome);
   void add_entry(RouterSequence& s, BlockId block);
+  void resend_table(const RouterSequence& s);
   void finish_release(RouterSequence& s);
 
   DeviceFacts facts() const;

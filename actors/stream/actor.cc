@@ -47,6 +47,11 @@ void StreamShell::enqueue(const Enqueue& m) {
     cells_[slot.ring_slot] = step.slot.cells;
     done = enqueue(step, slot);
     slot.enqueued = done.has_value();
+    if (slot.enqueued) {
+      slot.orphans.swap(orphans_);
+    } else {
+      orphans_.push_back(std::move(slot.step));
+    }
   } else {
     done = Error{ErrorCode::internal, "the step names ring slot " + std::to_string(step.slot.slot) + ", which does not exist"};
   }
@@ -91,6 +96,7 @@ void StreamShell::announce(void* context, device::Event, ErrorCode status) {
 void StreamShell::settle(Slot& slot) {
   if (std::exchange(slot.enqueued, false)) model_.fed_step_settled(slot.ticket);
   slot.step = {};
+  slot.orphans.clear();
 }
 
 void StreamShell::settle_all() {

@@ -40,6 +40,7 @@ class StreamShell final : public StreamActor::base {
     Ticket ticket;
     std::uint32_t ring_slot;
     Shared<LaunchedStep> step;
+    std::vector<Shared<LaunchedStep>> orphans;  // that the stream passes before this step
     bool enqueued = false;
   };
 
@@ -57,6 +58,8 @@ class StreamShell final : public StreamActor::base {
   bool polled_ = false;  // the driver announces nothing
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<device::DevicePtr> cells_;  // by ring slot
+  // Steps whose enqueueing failed half-way: part of their work is on the stream. They wait for the next whole step.
+  std::vector<Shared<LaunchedStep>> orphans_;
 };
 
 }  // namespace troupe::actors

@@ -5,33 +5,37 @@
 namespace troupe::kernels {
 
 namespace {
-constexpr std::size_t kBundle = 16;       // weight rows unpacked at a time: they stay in the second-level cache
-constexpr std::size_t kTokensF32 = 4;     // tokens per pass over a bundle: they stay in the first-level cache
-constexpr std::size_t kTokensInt8 = 8;
-constexpr std::size_t kSerialRows = 2;    // up to so many rows of x are quantized without waking anybody
+constexpr std::size_t kTokensF32 = 4;  // tokens per pass over a bundle: they stay in the first-level cache
+constexpr std::size_t kTokensInt8 = 16;
+constexpr std::size_t kSerialRows = 2;  // up to so many rows of x are quantized without waking anybody
 }  // namespace
 
 Matmul::Matmul(Target target, bool exact, std::size_t max_rows, std::size_t max_cols, ThreadPool& pool)
-    : target_(target), exact_(exact), pool_(pool), dot_f32_(dot_f32(target)), dot_int8_(dot_int8(target)), quantize_(quantize(target)),
+    : target_(target),
+      exact_(exact),
+      pool_(pool),
+      dot_f32_(dot_f32(target)),
+      dot_int8_(dot_int8(target)),
+      quantize_(quantize(target)),
       scratch_(pool.threads()) {
   for (Scratch& s : scratch_) {
     s.f32.resize(kBundle * max_cols);
     if (exact) continue;
-    s.codes.resize(kBundle * codes_stride(max_cols));
-    s.scale8.resize(kBundle * scale8_stride(max_cols));
-    s.min.resize(kBundle * block_stride(max_cols));
+    s.codes.resize(kBundle * max_cols);
+    s.scale.resize(kBundle * max_cols / 32);
+    s.min.resize(kBundle * max_cols / 32);
   }
   if (exact) return;
-  x_codes_.resize(max_rows * codes_stride(max_cols));
-  x_scale8_.resize(max_rows * scale8_stride(max_cols));
-  x_offset_.resize(max_rows * scale8_stride(max_cols));
-  x_sum_.resize(max_rows * block_stride(max_cols));
-  x_ = {x_codes_.data(), x_scale8_.data(), x_offset_.data(), x_sum_.data()};
+  x_codes_.resize(max_rows * max_cols);
+  x_scale_.resize(max_rows * max_cols / 32);
+  x_offset_.resize(max_rows * max_cols / 32);
+  x_sum_.resize(max_rows * max_cols / 32);
+  x_ = {x_codes_.data(), x_scale_.data(), x_offset_.data(), x_sum_.data()};
 }
 
-QuantizedRow Matmul::quantized(std::size_t row, std::size_t cols) {
-  return {x_.codes + row * codes_stride(cols), x_.scale8 + row * scale8_stride(cols), x_.offset + row * scale8_stride(cols),
-          x_.sum + row * block_stride(cols)};
+QuantizedRow Matmul::quantized(std::size_t row, std::size_t cols) const {
+  const std::size_t block = row * (cols / 32);
+  return {x_.codes + row * cols, x_.scale + block, x_.offset + block, x_.sum + block};
 }
 
 void Matmul::run(std::span<const MatmulJob> jobs, const float* x, std::size_t n_rows, std::size_t cols) {
@@ -73,22 +77,18 @@ void Matmul::bundle_f32(const MatmulJob& job, std::size_t row, std::size_t n, co
   const UnpackF32 unpack = unpack_f32(job.w.format, target_);
   for (std::size_t r = 0; r < n; ++r) unpack(stored + r * bytes, cols, s.f32.data() + r * cols);
   for (std::size_t t = 0; t < n_x; t += kTokensF32) {
-    dot_f32_({s.f32.data(), cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride, job.add});
+    dot_f32_({s.f32.data(), cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride,
+              job.add});
   }
 }
 
 void Matmul::bundle_codes(const MatmulJob& job, std::size_t row, std::size_t n, std::size_t n_x, Scratch& s) const {
   const std::size_t cols = job.w.cols, bytes = row_bytes(job.w.format, cols);
   const auto* stored = static_cast<const std::uint8_t*>(job.w.data) + row * bytes;
-  const UnpackCodes unpack = unpack_codes(job.w.format, target_);
-  const CodesRow w{s.codes.data(), s.scale8.data(), s.min.data()};
-  for (std::size_t r = 0; r < n; ++r) {
-    unpack(stored + r * bytes, cols, {w.codes + r * codes_stride(cols), w.scale8 + r * scale8_stride(cols), w.min + r * block_stride(cols)});
-  }
+  const CodesBundle w{s.codes.data(), s.scale.data(), s.min.data()};
+  unpack_codes(job.w.format, target_)(stored, n, cols, w);
   for (std::size_t t = 0; t < n_x; t += kTokensInt8) {
-    const QuantizedRow x{x_.codes + t * codes_stride(cols), x_.scale8 + t * scale8_stride(cols), x_.offset + t * scale8_stride(cols),
-                         x_.sum + t * block_stride(cols)};
-    dot_int8_({w, x, n, std::min(kTokensInt8, n_x - t), cols, signed_codes(job.w.format), has_min(job.w.format),
+    dot_int8_({w, quantized(t, cols), n, std::min(kTokensInt8, n_x - t), cols, signed_codes(job.w.format), has_min(job.w.format),
                job.y + t * job.stride + row, job.stride, job.add});
   }
 }

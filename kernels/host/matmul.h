@@ -1,5 +1,5 @@
-// y = W x for many rows of x, weights as stored (Kernels::matmul). Each weight row is unpacked once per call into
-// cache, then meets all tokens; threads take bundles of output rows. One call at a time.
+// y = W x for many rows of x, weights as stored (Kernels::matmul). A bundle of 16 weight rows is unpacked once per call
+// into cache, then meets all tokens; threads take bundles. One call at a time.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ class Matmul {
   struct Scratch {  // of one thread: a bundle of unpacked weight rows
     std::vector<float> f32;
     std::vector<std::uint8_t> codes;
-    std::vector<float> scale8, min;
+    std::vector<float> scale, min;
   };
   void bundle_f32(const MatmulJob& job, std::size_t row, std::size_t n, const float* x, std::size_t n_x, Scratch& s) const;
   void bundle_codes(const MatmulJob& job, std::size_t row, std::size_t n, std::size_t n_x, Scratch& s) const;
-  QuantizedRow quantized(std::size_t row, std::size_t cols);
+  QuantizedRow quantized(std::size_t row, std::size_t cols) const;
 
   Target target_;
   bool exact_;
@@ -39,7 +39,7 @@ class Matmul {
   Quantize quantize_;
   std::vector<Scratch> scratch_;
   std::vector<std::int8_t> x_codes_;
-  std::vector<float> x_scale8_, x_sum_;
+  std::vector<float> x_scale_, x_sum_;
   std::vector<std::int32_t> x_offset_;
   QuantizedRow x_{};
 };

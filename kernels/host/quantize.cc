@@ -1,6 +1,5 @@
 #include "kernels/host/quantize.h"
 
-#include "kernels/host/rows.h"
 #include "kernels/host/simd.h"
 
 namespace troupe::kernels {
@@ -36,20 +35,11 @@ TROUPE_INLINE void quantize_row(const float* x, std::size_t cols, const Quantize
       std::memcpy(q + 16 * h, &narrow, sizeof narrow);
     }
     std::int32_t total = 0;
-    for (int j = 0; j < 8; ++j) {
-      const std::int32_t s = q[4 * j] + q[4 * j + 1] + q[4 * j + 2] + q[4 * j + 3];
-      out.offset[b * 8 + j] = -128 * s;
-      out.scale8[b * 8 + j] = d;
-      total += s;
-    }
+    for (int i = 0; i < 32; ++i) total += q[i];
+    out.scale[b] = d;
+    out.offset[b] = -128 * total;
     out.sum[b] = d * static_cast<float>(total);
   }
-  for (std::size_t b = blocks; b < round_up(blocks, 2); ++b) {
-    std::memset(out.codes + b * 32, 0, 32);
-    std::memset(out.offset + b * 8, 0, 32);
-    std::memset(out.scale8 + b * 8, 0, 32);
-  }
-  for (std::size_t b = blocks; b < round_up(blocks, 16); ++b) out.sum[b] = 0.0f;
 }
 
 TROUPE_SIMD_TARGETS(quantize_row, (const float* x, std::size_t cols, const QuantizedRow& out), quantize_row(x, cols, out))

@@ -10,12 +10,12 @@
 
 namespace troupe::kernels {
 
-// One row. Past the row's end everything is 0.
+// One row.
 struct QuantizedRow {
-  std::int8_t* codes = nullptr;    // [round_up(cols, 64)]
-  float* scale8 = nullptr;         // [round_up(cols, 64) / 4]: each block's scale eight times
-  std::int32_t* offset = nullptr;  // [round_up(cols, 64) / 4]: -128 * sum of 4 consecutive codes (for signed weights)
-  float* sum = nullptr;            // [round_up(cols / 32, 16)]: scale * sum of the block's codes
+  std::int8_t* codes = nullptr;    // [cols]
+  float* scale = nullptr;          // [cols / 32]
+  std::int32_t* offset = nullptr;  // [cols / 32]: -128 * sum of the block's codes (for signed weights)
+  float* sum = nullptr;            // [cols / 32]: scale * sum of the block's codes
 };
 
 using Quantize = void (*)(const float* x, std::size_t cols, const QuantizedRow& out);

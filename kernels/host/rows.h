@@ -13,19 +13,23 @@ namespace troupe::kernels {
 
 inline std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// One row as codes. Beyond the row's end codes, scales and minima are 0, up to the sizes given (cols: a multiple of 32).
-struct CodesRow {
-  std::uint8_t* codes = nullptr;  // [round_up(cols, 64)]; int8 if the format is signed
-  float* scale8 = nullptr;        // [round_up(cols, 64) / 4]: each block's scale eight times
-  float* min = nullptr;           // [round_up(cols / 32, 16)]; unused if the format has none
+// Rows that are unpacked together: one lane each.
+inline constexpr std::size_t kBundle = 16;
+
+// Up to 16 rows as codes, interleaved so that a lane is a row. Lanes past the last row repeat it.
+struct CodesBundle {
+  std::uint8_t* codes = nullptr;  // [cols / 32][8][16][4]: block, element / 4, row, element % 4; int8 if the format is signed
+  float* scale = nullptr;         // [cols / 32][16]
+  float* min = nullptr;           // [cols / 32][16]; unused if the format has none
 };
 
-bool has_codes(Format format);     // false: dot products on F32 only
+bool has_codes(Format format);  // false: dot products on F32 only
 bool signed_codes(Format format);
 bool has_min(Format format);
 
 using UnpackF32 = void (*)(const void* row, std::size_t cols, float* out);
-using UnpackCodes = void (*)(const void* row, std::size_t cols, const CodesRow& out);
+// n_rows (1 to 16) rows, row_bytes(format, cols) apart.
+using UnpackCodes = void (*)(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out);
 UnpackF32 unpack_f32(Format format, Target target);
 UnpackCodes unpack_codes(Format format, Target target);  // nullptr if !has_codes
 

@@ -1,3 +1,4 @@
+#include "kernels/host/interleave.h"
 #include "kernels/host/rows.h"
 #include "kernels/host/simd.h"
 
@@ -38,31 +39,36 @@ TROUPE_INLINE void to_f32(const void* row, std::size_t cols, float* out) {
   }
 }
 
-TROUPE_INLINE void to_codes(const void* row, std::size_t cols, const CodesRow& out) {
-  const auto* p = static_cast<const std::uint8_t*>(row);
-  const std::size_t blocks = cols / 32, padded = round_up(blocks, 2);
-  for (std::size_t b = 0; b < blocks; ++b) {
-    U8x16 q;
-    std::memcpy(&q, p + b * kBlockBytes + 4, sizeof q);
-    const U8x16 low = q & 15, high = q >> 4;
-    std::memcpy(out.codes + b * 32, &low, 16);
-    std::memcpy(out.codes + b * 32 + 16, &high, 16);
-  }
-  if (padded != blocks) std::memset(out.codes + blocks * 32, 0, 32);
-  for (std::size_t b = 0; b < padded; b += 16) {
-    const std::size_t n = blocks - b < 16 ? blocks - b : 16;
-    const ScalesAndMins s = scales(p + b * kBlockBytes, n);
-    store16(out.min + b, s.m);
-    for (std::size_t i = 0; i < (padded - b < 16 ? padded - b : 16); i += 2) {
-      const float x = s.d[i], y = s.d[i + 1];
-      const F32x16 pair = {x, x, x, x, x, x, x, x, y, y, y, y, y, y, y, y};
-      store16(out.scale8 + (b + i) * 8, pair);
+template <class B>
+TROUPE_INLINE void interleave(const B& bundle, std::size_t cols, const CodesBundle& out) {
+  for (std::size_t b = 0; b < cols / 32; ++b) {
+    const std::size_t at = b * kBlockBytes;
+    prefetch_block(bundle.base, b, kBlockBytes, kBundle * bundle.stride);
+    const U32x16 dm = word(bundle, at);
+    store16(out.scale + b * kBundle, half16(dm & 0xffffu));
+    store16(out.min + b * kBundle, half16(dm >> 16));
+    const Words w = words(bundle, at + 4);
+    std::uint8_t* codes = out.codes + b * 32 * kBundle;
+    for (std::size_t k = 0; k < 4; ++k) {
+      store_words(codes + k * 64, w.w[k] & 0x0f0f0f0fu);
+      store_words(codes + (k + 4) * 64, (w.w[k] >> 4) & 0x0f0f0f0fu);
     }
   }
 }
 
+TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out) {
+  const auto* base = static_cast<const std::uint8_t*>(rows);
+  const std::size_t stride = cols / 32 * kBlockBytes;
+  if (n_rows == kBundle) {
+    interleave(FullBundle{base, stride}, cols, out);
+  } else {
+    interleave(ShortBundle{base, stride, n_rows}, cols, out);
+  }
+}
+
 TROUPE_SIMD_TARGETS(f32_from_q4_1, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))
-TROUPE_SIMD_TARGETS(codes_from_q4_1, (const void* row, std::size_t cols, const CodesRow& out), to_codes(row, cols, out))
+TROUPE_SIMD_TARGETS(codes_from_q4_1, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),
+                    to_codes(rows, n_rows, cols, out))
 
 }  // namespace
 

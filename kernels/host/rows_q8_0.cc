@@ -1,4 +1,5 @@
 #include "kernels/host/half.h"
+#include "kernels/host/interleave.h"
 #include "kernels/host/rows.h"
 #include "kernels/host/simd.h"
 
@@ -7,19 +8,6 @@ namespace troupe::kernels {
 namespace {
 
 constexpr std::size_t kBlockBytes = 34;
-
-// Scales of up to 16 blocks; 0 for those past the end.
-TROUPE_INLINE F32x16 scales(const std::uint8_t* blocks, std::size_t n) {
-  std::uint32_t raw[16] = {};
-  for (std::size_t i = 0; i < n; ++i) {
-    std::uint16_t h;
-    std::memcpy(&h, blocks + i * kBlockBytes, 2);
-    raw[i] = h;
-  }
-  U32x16 v;
-  std::memcpy(&v, raw, sizeof v);
-  return half16(v);
-}
 
 TROUPE_INLINE void to_f32(const void* row, std::size_t cols, float* out) {
   const auto* p = static_cast<const std::uint8_t*>(row);
@@ -36,24 +24,33 @@ TROUPE_INLINE void to_f32(const void* row, std::size_t cols, float* out) {
   }
 }
 
-TROUPE_INLINE void to_codes(const void* row, std::size_t cols, const CodesRow& out) {
-  const auto* p = static_cast<const std::uint8_t*>(row);
-  const std::size_t blocks = cols / 32, padded = round_up(blocks, 2);
-  for (std::size_t b = 0; b < blocks; ++b) std::memcpy(out.codes + b * 32, p + b * kBlockBytes + 2, 32);
-  if (padded != blocks) std::memset(out.codes + blocks * 32, 0, 32);
-  for (std::size_t b = 0; b < padded; b += 16) {
-    const std::size_t n = blocks - b < 16 ? blocks - b : 16;
-    const F32x16 d = scales(p + b * kBlockBytes, n);
-    for (std::size_t i = 0; i < (padded - b < 16 ? padded - b : 16); i += 2) {
-      const F32x16 pair = {d[i], d[i], d[i], d[i], d[i], d[i], d[i], d[i],
-                           d[i + 1], d[i + 1], d[i + 1], d[i + 1], d[i + 1], d[i + 1], d[i + 1], d[i + 1]};
-      store16(out.scale8 + (b + i) * 8, pair);
+template <class B>
+TROUPE_INLINE void interleave(const B& bundle, std::size_t cols, const CodesBundle& out) {
+  for (std::size_t b = 0; b < cols / 32; ++b) {
+    const std::size_t at = b * kBlockBytes;
+    prefetch_block(bundle.base, b, kBlockBytes, kBundle * bundle.stride);
+    store16(out.scale + b * kBundle, half16(half_word(bundle, at)));
+    std::uint8_t* codes = out.codes + b * 32 * kBundle;
+    for (std::size_t h = 0; h < 2; ++h, codes += 16 * kBundle) {
+      const Words w = words(bundle, at + 2 + 16 * h);
+      for (std::size_t k = 0; k < 4; ++k) store_words(codes + k * 64, w.w[k]);
     }
   }
 }
 
+TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out) {
+  const auto* base = static_cast<const std::uint8_t*>(rows);
+  const std::size_t stride = cols / 32 * kBlockBytes;
+  if (n_rows == kBundle) {
+    interleave(FullBundle{base, stride}, cols, out);
+  } else {
+    interleave(ShortBundle{base, stride, n_rows}, cols, out);
+  }
+}
+
 TROUPE_SIMD_TARGETS(f32_from_q8_0, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))
-TROUPE_SIMD_TARGETS(codes_from_q8_0, (const void* row, std::size_t cols, const CodesRow& out), to_codes(row, cols, out))
+TROUPE_SIMD_TARGETS(codes_from_q8_0, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),
+                    to_codes(rows, n_rows, cols, out))
 
 }  // namespace
 

@@ -39,7 +39,8 @@ TEST_P(Fault, AStepThatFailsOnceIsDoneAgain) {
   submit_all(rig, 6, 50, script);
   rig.clients->wait_ended(6);
   for (std::uint64_t client = 1; client <= 6; ++client) {
-    EXPECT_EQ(rig.clients->record(client).tokens, expected(make_request(client, 4, 50, script), script)) << client;
+    EXPECT_EQ(rig.clients->record(client).tokens, expected(make_request(client, 4, 50, script), script))
+        << client << ": " << rig.clients->record(client).finish->error.what;
   }
   EXPECT_GT(rig.runtime->metrics().scheduler.failed_rows, 0u);
   const auto stopped = rig.runtime->stop();
@@ -56,7 +57,8 @@ TEST_P(Fault, CallsThatFailWhileEnqueueingAreDoneAgain) {
   submit_all(rig, 6, 50, script);
   rig.clients->wait_ended(6);
   for (std::uint64_t client = 1; client <= 6; ++client) {
-    EXPECT_EQ(rig.clients->record(client).tokens, expected(make_request(client, 4, 50, script), script)) << client;
+    EXPECT_EQ(rig.clients->record(client).tokens, expected(make_request(client, 4, 50, script), script))
+        << client << ": " << rig.clients->record(client).finish->error.what;
   }
   const auto stopped = rig.runtime->stop();
   EXPECT_TRUE(stopped) << stopped.error().what;

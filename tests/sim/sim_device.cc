@@ -63,7 +63,7 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
 
 SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
-      tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0xFFFFFFFFu)),
+      tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
       slots_(ring_slots) {
   for (Slot& s : slots_) {
@@ -115,11 +115,11 @@ EventDone SimDevice::run_head() {
     done.error = {DeviceError::Phase::forward, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
     return done;
   }
-  for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
-  if (options_.fail_steps.count(step->ticket.step) > 0) {
+  if (options_.fail_steps.count(step->ticket.step) > 0) {  // before it did anything: its table entries are lost too
     done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed (injected)"};
     return done;
   }
+  for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
   for (std::uint32_t i = 0; i < step->rows.size(); ++i) run_row(*step, i);
   return done;
 }

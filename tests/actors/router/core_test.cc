@@ -98,14 +98,16 @@ class RouterTest : public testing::Test {
   std::optional<TornDown> torn_down;
 };
 
-TEST_F(RouterTest, ALaunchReservesBlocksAndTellsTheDeviceOnlyWhatChanged) {
+TEST_F(RouterTest, ALaunchReservesBlocksAndBringsTheEntriesThatItWrites) {
   const SeqId seq = open();
   ASSERT_EQ(launch(1, {host_row(seq, 0, 6)}), ErrorCode::none);
   EXPECT_EQ(accepted->facts.used_blocks, 2u);
   ASSERT_EQ(enqueued.size(), 1u);
   EXPECT_EQ(enqueued[0]->deltas.size(), 2u);
   ASSERT_EQ(launch(2, {fed_row(seq, 6, 1, 0)}), ErrorCode::none);
-  EXPECT_EQ(enqueued[1]->deltas.size(), 0u) << "position 6 lies in a block that the table has";
+  ASSERT_EQ(enqueued[1]->deltas.size(), 1u) << "the block that it writes, and no other";
+  EXPECT_EQ(enqueued[1]->deltas[0].index, 1u);
+  EXPECT_EQ(enqueued[1]->deltas[0].block, enqueued[0]->deltas[1].block);
   EXPECT_EQ(enqueued[1]->rows[0].feed_tag, (Ticket{1, 1}.tag()));
   EXPECT_EQ(enqueued[1]->rows[0].feed_cells, enqueued[0]->slot.slot);
   EXPECT_NE(enqueued[1]->slot.slot, enqueued[0]->slot.slot);
@@ -267,6 +269,19 @@ TEST_F(RouterTest, EachTicketIsAwaitedOnce) {
   EXPECT_EQ(settled[3].result->error.code, ErrorCode::twice_awaited);
 }
 
+TEST_F(RouterTest, AFailedStepsTablesAreSentAgain) {
+  const SeqId a = open();
+  ASSERT_EQ(launch(1, {host_row(a, 0, 8)}), ErrorCode::none);
+  StepResult failed;
+  failed.ticket = {1, 1};
+  failed.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "no"};
+  send(Completed{{}, enqueued[0]->slot.slot, Shared<StepResult>::of(failed)});
+  Row again = host_row(a, 0, 4);
+  again.epoch = 1;
+  ASSERT_EQ(launch(2, {again}, {Rollback{a, 1}}), ErrorCode::none);
+  EXPECT_EQ(enqueued[1]->deltas.size(), 3u) << "both entries, and the one that the row writes";
+}
+
 TEST_F(RouterTest, LateOrForeignCompletionsAreDropped) {
   const SeqId a = open();
   ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
@@ -290,7 +305,7 @@ TEST_F(RouterTest, ReserveCompactAndDetach) {
   EXPECT_EQ(enqueued[1]->rows[0].slot, 3u);
   std::uint32_t moved = 0;
   for (const TableDelta& d : enqueued[1]->deltas) moved += d.slot == 3 ? 1 : 0;
-  EXPECT_EQ(moved, 3u) << "the device's table of the new slot gets every entry";
+  EXPECT_EQ(moved, 4u) << "every entry for the new slot, and the one that the row writes";
   complete(2);
   ASSERT_EQ(apply(DetachSlot{a}), ErrorCode::none);
   EXPECT_EQ(core.facts().free_slots, 4u);

@@ -39,20 +39,22 @@ TEST(Rows, CodesWithScalesAndMinimaAreTheSameValues) {
       EXPECT_EQ(unpack_codes(format, Target::portable), nullptr);
       continue;
     }
-    for (std::uint32_t cols : {32u, 160u, 576u, 1056u}) {
-      const StoredMatrix m = random_matrix(format, 1, cols, cols);
-      for (Target t : targets()) {
-        const std::size_t padded = round_up(cols, 64);
-        std::vector<std::uint8_t> codes(padded, 99);
-        std::vector<float> scale8(padded / 4, 9.0f), min(round_up(cols / 32, 16), 9.0f);
-        unpack_codes(format, t)(m.bytes.data(), cols, {codes.data(), scale8.data(), min.data()});
-        for (std::uint32_t i = 0; i < padded; ++i) {
-          const double code = signed_codes(format) ? static_cast<std::int8_t>(codes[i]) : codes[i];
-          const double d = scale8[i / 32 * 8 + i % 8], lowest = has_min(format) ? min[i / 32] : 0.0;
-          ASSERT_NEAR(code * d + lowest, i < cols ? m.values[i] : 0.0, 1e-6) << name(format) << " " << name(t) << " " << cols << " " << i;
-        }
-        if (has_min(format)) {
-          for (std::size_t b = cols / 32; b < min.size(); ++b) ASSERT_EQ(min[b], 0.0f);
+    for (std::uint32_t cols : {32u, 160u, 576u}) {
+      for (std::uint32_t rows : {1u, 5u, 16u}) {
+        const StoredMatrix m = random_matrix(format, rows, cols, cols);
+        for (Target t : targets()) {
+          std::vector<std::uint8_t> codes(cols * kBundle, 99);
+          std::vector<float> scale(cols / 32 * kBundle, 9.0f), min(cols / 32 * kBundle, 9.0f);
+          unpack_codes(format, t)(m.bytes.data(), rows, cols, {codes.data(), scale.data(), min.data()});
+          for (std::uint32_t r = 0; r < kBundle; ++r) {
+            for (std::uint32_t i = 0; i < cols; ++i) {
+              const std::uint8_t c = codes[(i / 4 * kBundle + r) * 4 + i % 4];
+              const double code = signed_codes(format) ? static_cast<std::int8_t>(c) : c;
+              const double d = scale[i / 32 * kBundle + r], lowest = has_min(format) ? min[i / 32 * kBundle + r] : 0.0;
+              const double want = m.values[std::min(r, rows - 1) * cols + i];  // lanes past the last row repeat it
+              ASSERT_NEAR(code * d + lowest, want, 1e-6) << name(format) << " " << name(t) << " " << cols << " " << r << " " << i;
+            }
+          }
         }
       }
     }
