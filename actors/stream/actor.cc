@@ -44,8 +44,7 @@ void StreamShell::enqueue(const Enqueue& m) {
     slot.step = m.step;
     slot.ticket = step.ticket;
     slot.post.handling(m.ctx);
-    // Steps in flight read this array: a slot's entry is written once, before the first step that can be fed from it.
-    if (cells_[slot.ring_slot] != step.slot.cells) cells_[slot.ring_slot] = step.slot.cells;
+    cells_[slot.ring_slot] = step.slot.cells;
     done = enqueue(step, slot);
     slot.enqueued = done.has_value();
     if (slot.enqueued) {
