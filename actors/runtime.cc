@@ -220,8 +220,8 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
   if (stuck) {
     // A thread of the driver is still at work on a step and will call into the stream actor when it is done: everything
     // that it can reach is left to it.
+    config->kept_alive = std::move(peers);
     (void)driver.release(), (void)model.release(), (void)system.release(), (void)config.release();
-    (void)new std::shared_ptr<const Peers>(std::move(peers));
     return Error{ErrorCode::device_lost, "the device was still busy when the time to stop was over; what it holds is abandoned (" + first.error().what + ")"};
   }
   if (peers) {
