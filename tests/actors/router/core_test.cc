@@ -46,7 +46,7 @@ class RouterTest : public testing::Test {
     });
   }
   SeqId open(std::uint64_t client = 1) {
-    send(Open{{}, {client, client}, 4, {}});
+    send(Open{{}, {client, client}, 4, {}, {}, {}});
     return opened->seq;
   }
   static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1) {
