@@ -71,6 +71,7 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
   r.sampler_fresh = false;
   r.sampler_knows = true;
   r.sampling = result.ticket;
+  ++stats.host_chosen;
 }
 
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {

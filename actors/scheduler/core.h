@@ -53,6 +53,7 @@ struct SchedulerStats {
   std::uint64_t kv_waits = 0;           // launches refused for blocks that waited, and preempted nobody
   std::uint64_t fence_waits = 0;        // of those: because enough was fenced (R10)
   std::uint64_t ring_waits = 0;         // launches refused for a ring slot
+  std::uint64_t host_chosen = 0;        // rows that went to the sampler
   std::uint64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
 };
 
