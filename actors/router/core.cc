@@ -164,6 +164,7 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
     if (m.result->error.code != ErrorCode::none) q.resend = true;  // the step may not have changed the device's tables
+    else if (row.whole_table) q.resend = false;
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;

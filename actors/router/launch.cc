@@ -1,6 +1,5 @@
 // Accepting a plan: the checks, the reservation of blocks (all or nothing), and the step that the device will see.
 #include <algorithm>
-#include <utility>
 
 #include "actors/router/state.h"
 
@@ -97,7 +96,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   slot.rows.clear();
   for (const Row& row : plan.rows) {
     RouterSequence& s = *find(row.seq);
-    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0};
+    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false};
     const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
     while (s.table.size() < end) {
       s.table.push_back(cache.take().value());
@@ -105,7 +104,8 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     }
     // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
     // never writes into a block of another sequence (R7). After a failed step, a move or a prefix hit, all of them.
-    const std::uint32_t from = std::exchange(s.resend, false) ? 0 : row.position / model.block_size;
+    const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
+    open.whole_table = s.resend;
     for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow d;
     d.slot = s.slot;

@@ -25,7 +25,7 @@ struct RouterSequence {
   std::uint32_t open_steps = 0;   // tickets in flight that name it
   bool released = false;          // waits at its fence (R3)
   bool fenced = false;            // released with steps in flight: its blocks are
-  bool resend = false;            // its next row brings its whole table: the device may not have it
+  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
   std::uint64_t planned_in = 0;   // the last step that has a row of it
   std::vector<BlockId> table;
 
@@ -45,6 +45,7 @@ struct OpenRow {
   std::uint32_t record = 0;
   SeqId seq;
   std::uint32_t ahead_blocks = 0;
+  bool whole_table = false;
 };
 
 // A slot of the ring, with the step that it serves.
