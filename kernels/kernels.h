@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFFu;
 
 enum class Format : std::uint8_t { f32, q8_0, q4_1 };  // how weights are stored; names and block formats are ggml's
 
-const char* name(Format format);                       // "Q4_1"
+const char* name(Format format);                         // "Q4_1"
 std::size_t row_bytes(Format format, std::size_t cols);  // cols is a multiple of 32
 
 // A matrix as stored: rows x cols, each row contiguous. y = W x.
@@ -127,10 +127,10 @@ struct AttentionArgs {
   const StepToken* tokens = nullptr;
   std::uint32_t n_tokens = 0;
   std::uint32_t layer = 0;
-  std::uint32_t n_heads = 0;      // a multiple of kv.n_kv_heads; query head h reads KV head h / (n_heads / n_kv_heads)
-  const float* q = nullptr;       // [n_tokens] rows of n_heads * head_dim, q_stride apart
+  std::uint32_t n_heads = 0;  // a multiple of kv.n_kv_heads; query head h reads KV head h / (n_heads / n_kv_heads)
+  const float* q = nullptr;   // [n_tokens] rows of n_heads * head_dim, q_stride apart
   std::size_t q_stride = 0;
-  float* out = nullptr;           // [n_tokens][n_heads * head_dim]
+  float* out = nullptr;  // [n_tokens][n_heads * head_dim]
   float scale = 1.0f;
 };
 
@@ -139,12 +139,12 @@ struct RopeArgs {
   std::uint32_t n_tokens = 0;
   std::uint32_t layer = 0;
   std::uint32_t n_heads = 0;
-  std::uint32_t rotated = 0;       // leading elements of a head that are rotated (even)
-  float* q = nullptr;              // [n_tokens], stride apart; rotated in place
-  const float* k = nullptr;        // [n_tokens][n_kv_heads * head_dim], stride apart
+  std::uint32_t rotated = 0;  // leading elements of a head that are rotated (even)
+  float* q = nullptr;         // [n_tokens], stride apart; rotated in place
+  const float* k = nullptr;   // [n_tokens][n_kv_heads * head_dim], stride apart
   const float* v = nullptr;
   std::size_t stride = 0;
-  const float* angles = nullptr;   // [n_tokens][rotated / 2][2]: cos, sin
+  const float* angles = nullptr;  // [n_tokens][rotated / 2][2]: cos, sin
 };
 
 class Kernels {
@@ -178,7 +178,8 @@ class Kernels {
   virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
 
   // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
-  virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) = 0;
+  virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs,
+                           float* angles) = 0;
   // Rotates pairs (2i, 2i+1) of each head: (a cos - b sin, a sin + b cos); q in place, k on its way into the cache,
   // v as it is.
   virtual void rope_store(const RopeArgs& args, const KvCache& kv, const BlockTables& tables) = 0;

@@ -27,9 +27,9 @@ struct SamplingParams {
   float repetition_penalty = 1;  // > 0; over prompt and output
   float presence_penalty = 0;    // [-2, 2]; over output
   float frequency_penalty = 0;   // [-2, 2]; over output
-  std::vector<TokenBias> logit_bias;
-  Optional<std::uint64_t> seed;                 // none: the runtime draws one and reports it in Finish
-  Optional<std::uint32_t> logprobs;             // the chosen token's, and that many best (at most kMaxLogprobs)
+  std::vector<TokenBias> logit_bias{};
+  Optional<std::uint64_t> seed{};               // none: the runtime draws one and reports it in Finish
+  Optional<std::uint32_t> logprobs{};           // the chosen token's, and that many best (at most kMaxLogprobs)
   static constexpr std::uint32_t kMaxLogprobs = 20;
 
   // Whether a token can only be chosen by the sampler. False: the device's masked argmax is the answer.

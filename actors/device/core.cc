@@ -14,10 +14,11 @@ struct DeviceCore::State {
     Ticket last_read;     // answered last
     bool watched = false;
     bool done = false;    // the event's completion came first
+    bool ready = false;   // to be read, with `error`, once no older step is open
     TimeNs since = 0;     // of the watch
     std::uint32_t n_rows = 0;
     std::uint32_t n_logits = 0;
-    DeviceError error;    // done: what the stream reported
+    DeviceError error;    // done: what the stream reported; ready: what is answered
   };
 
   std::vector<Slot> slots;
@@ -26,19 +27,32 @@ struct DeviceCore::State {
   bool armed = false;
   DeviceError lost;  // code none: alive
 
-  void answer(Slot& slot, std::uint32_t ring_slot, DeviceError error, DeviceOutbox& out) {
-    out.push(ReadSlot{slot.ticket, ring_slot, slot.n_rows, slot.n_logits, std::move(error)});
-    slot.last_read = slot.ticket;
-    slot.ticket = {};
-    slot.watched = slot.done = false;
-    slot.error = {};
+  // Results leave in the order of the stream: a step that could not be enqueued waits for those before it.
+  void answer(Slot& slot, DeviceError error, DeviceOutbox& out) {
+    slot.ready = true;
+    slot.error = std::move(error);
+    flush(out);
+  }
+  void flush(DeviceOutbox& out) {
+    for (;;) {
+      Slot* first = nullptr;
+      for (Slot& slot : slots) {
+        if (slot.ticket != Ticket{} && (first == nullptr || slot.ticket < first->ticket)) first = &slot;
+      }
+      if (first == nullptr || !first->ready) return;
+      out.push(ReadSlot{first->ticket, static_cast<std::uint32_t>(first - slots.data()), first->n_rows, first->n_logits, std::move(first->error)});
+      first->last_read = first->ticket;
+      first->ticket = {};
+      first->watched = first->done = first->ready = false;
+      first->error = {};
+    }
   }
 
-  // The slot whose watch is oldest, or size().
+  // The slot whose watch is oldest and waits for its event, or size().
   std::size_t oldest() const {
     std::size_t best = slots.size();
     for (std::size_t i = 0; i < slots.size(); ++i) {
-      if (!slots[i].watched) continue;
+      if (!slots[i].watched || slots[i].ready) continue;
       if (best == slots.size() || slots[i].since < slots[best].since ||
           (slots[i].since == slots[best].since && slots[i].ticket < slots[best].ticket)) {
         best = i;
@@ -52,7 +66,7 @@ struct DeviceCore::State {
     lost.phase = DeviceError::Phase::readback;
     lost.code = ErrorCode::device_lost;
     lost.what = std::move(what);
-    for (std::size_t i = oldest(); i != slots.size(); i = oldest()) answer(slots[i], static_cast<std::uint32_t>(i), lost, out);
+    for (std::size_t i = oldest(); i != slots.size(); i = oldest()) answer(slots[i], lost, out);
   }
 
   void arm(TimeNs now, DeviceOutbox& out) {
@@ -97,12 +111,15 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   slot.n_rows = m.n_rows;
   slot.n_logits = m.n_logits;
   if (s_->lost.code != ErrorCode::none) {
-    s_->answer(slot, m.ring_slot, s_->lost, out);
+    slot.watched = true;
+    s_->answer(slot, s_->lost, out);
   } else if (m.error.code != ErrorCode::none) {
-    s_->answer(slot, m.ring_slot, m.error, out);
+    slot.watched = true;
+    s_->answer(slot, m.error, out);
     if (m.error.code == ErrorCode::device_lost) s_->lose(m.error.what, out);
   } else if (slot.done) {
-    s_->answer(slot, m.ring_slot, std::move(slot.error), out);
+    slot.watched = true;
+    s_->answer(slot, std::move(slot.error), out);
   } else {
     slot.watched = true;
     slot.since = now;
@@ -117,12 +134,12 @@ void DeviceCore::on(const EventDone& m, TimeNs, DeviceOutbox& out) {
   }
   State::Slot& slot = s_->slots[m.ring_slot];
   const bool other = slot.ticket != Ticket{} && slot.ticket != m.ticket;
-  if (m.ticket <= slot.last_read || slot.done || other) {
+  if (m.ticket <= slot.last_read || slot.done || slot.ready || other) {
     ++s_->ignored;
     return;
   }
   if (slot.watched) {
-    s_->answer(slot, m.ring_slot, m.error, out);
+    s_->answer(slot, m.error, out);
   } else {
     slot.ticket = m.ticket;
     slot.done = true;

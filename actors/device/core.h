@@ -3,7 +3,8 @@
 // `step_timeout` makes the device lost (R7): every watched and later step is answered device_lost. So does a step that
 // reports device_lost.
 //
-// Every ticket is answered with one ReadSlot. A watch or a completion that comes twice, or late, is counted and dropped;
+// Every ticket is answered with one ReadSlot, in the order of the tickets (the stream's): a step that could not even be
+// enqueued waits for the steps before it, since who applies the results does so in order. A watch or a completion that comes twice, or late, is counted and dropped;
 // a watch of a slot that is still watched for another ticket is answered `internal`, and the slot keeps its step (R4).
 //
 // Deterministic; one thread at a time (the device actor's).

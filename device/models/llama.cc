@@ -20,14 +20,21 @@ namespace troupe::device {
 namespace {
 
 static_assert(sizeof(kernels::RowReadback) == sizeof(Readback) && offsetof(kernels::RowReadback, id) == offsetof(Readback, id) &&
-              offsetof(kernels::RowReadback, status) == offsetof(Readback, status) && offsetof(kernels::RowReadback, tag) == offsetof(Readback, tag));
+              offsetof(kernels::RowReadback, status) == offsetof(Readback, status) &&
+              offsetof(kernels::RowReadback, tag) == offsetof(Readback, tag));
 static_assert(static_cast<int>(kernels::Status::no_token) == static_cast<int>(CellStatus::no_token) &&
               static_cast<int>(kernels::Status::stale_feed) == static_cast<int>(CellStatus::stale_feed) &&
               static_cast<int>(kernels::Status::poisoned) == static_cast<int>(CellStatus::poisoned));
 static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::kNone);
 
-template <class T> T* at(DevicePtr p) { return reinterpret_cast<T*>(static_cast<std::uintptr_t>(p)); }
-template <class T> DevicePtr address(const T* p) { return static_cast<DevicePtr>(reinterpret_cast<std::uintptr_t>(p)); }
+template <class T>
+T* at(DevicePtr p) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(p));
+}
+template <class T>
+DevicePtr address(const T* p) {
+  return static_cast<DevicePtr>(reinterpret_cast<std::uintptr_t>(p));
+}
 
 // Device memory that goes back to the driver with its owner.
 class DeviceMemory {
@@ -38,7 +45,8 @@ class DeviceMemory {
   ~DeviceMemory() {
     for (const auto& [ptr, bytes] : blocks_) (void)driver_.free_device(ptr, bytes);
   }
-  template <class T> Result<T*> get(std::size_t n) {
+  template <class T>
+  Result<T*> get(std::size_t n) {
     const std::size_t bytes = std::max<std::size_t>(n * sizeof(T), 64);
     TROUPE_TRY(auto ptr, driver_.alloc_device(bytes));
     blocks_.emplace_back(ptr, bytes);
@@ -57,7 +65,12 @@ Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}
 class LlamaOnHost final : public LlamaModel {
  public:
   LlamaOnHost(std::shared_ptr<const GgufFile> file, const LlamaOptions& options, LlamaConfig config, LlamaWeights weights, Driver& driver)
-      : file_(std::move(file)), options_(options), config_(std::move(config)), weights_(std::move(weights)), driver_(driver), memory_(driver) {}
+      : file_(std::move(file)),
+        options_(options),
+        config_(std::move(config)),
+        weights_(std::move(weights)),
+        driver_(driver),
+        memory_(driver) {}
 
   Result<void> init();
 
@@ -84,7 +97,8 @@ class LlamaOnHost final : public LlamaModel {
   Result<std::uint32_t> check(const StepView& step) const;  // tokens over all rows
   void forward(StepContext& c);
   void argmax(StepContext& c);
-  template <void (LlamaOnHost::*F)(StepContext&)> static ErrorCode call(void* context) {
+  template <void (LlamaOnHost::*F)(StepContext&)>
+  static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
     (c->model->*F)(*c);
     c->queued.fetch_sub(1, std::memory_order_release);
@@ -206,8 +220,8 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
   }
   for (const TableDelta& d : step.deltas) {
     if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || d.block >= o.kv_blocks) {
-      return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block, o.n_slots,
-                                  tables_.blocks_per_slot, o.kv_blocks));
+      return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
+                                  o.n_slots, tables_.blocks_per_slot, o.kv_blocks));
     }
   }
   std::uint64_t tokens = 0;
@@ -217,9 +231,11 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
     const std::uint64_t end = static_cast<std::uint64_t>(row.position) + row.n_tokens;
     if (row.slot >= o.n_slots) return bad_plan(fmt::format("row {}: slot {} of {}", r, row.slot, o.n_slots));
     if (row.n_tokens == 0 || end > o.context_limit) {
-      return bad_plan(fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
+      return bad_plan(
+          fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
     }
-    if (row.adapter_slot != 0) return Error{ErrorCode::unsupported, fmt::format("row {}: adapter slot {}; this model has no adapters", r, row.adapter_slot)};
+    if (row.adapter_slot != 0)
+      return Error{ErrorCode::unsupported, fmt::format("row {}: adapter slot {}; this model has no adapters", r, row.adapter_slot)};
     if (row.logits_row != DeviceRow::kNone && (!row.wants_token || row.logits_row >= o.max_logits_rows)) {
       return bad_plan(fmt::format("row {}: logits row {} of {}", r, row.logits_row, o.max_logits_rows));
     }
@@ -230,7 +246,8 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
       continue;
     }
     if (static_cast<std::uint64_t>(row.index) + row.n_tokens > step.tokens.size()) {
-      return bad_plan(fmt::format("row {}: ids {} to {} of {}", r, row.index, static_cast<std::uint64_t>(row.index) + row.n_tokens, step.tokens.size()));
+      return bad_plan(fmt::format("row {}: ids {} to {} of {}", r, row.index, static_cast<std::uint64_t>(row.index) + row.n_tokens,
+                                  step.tokens.size()));
     }
     for (const Token id : step.tokens.subspan(row.index, row.n_tokens)) {
       if (id >= config_.vocab) return bad_plan(fmt::format("row {}: id {} is outside the vocabulary of {}", r, id, config_.vocab));
@@ -281,9 +298,8 @@ void LlamaOnHost::forward(StepContext& c) {
   std::uint32_t n_outputs = 0;
   for (std::size_t r = 0; r < v.rows.size(); ++r) {
     const DeviceRow& row = v.rows[r];
-    c.rows[r] = {row.slot,       row.position,         row.n_tokens,        row.source == FeedSource::Kind::feed ? 1u : 0u,
-                 row.index,      row.feed_cells,       row.feed_tag,        row.mask.a,
-                 row.mask.b,     row.wants_token ? n_outputs++ : kernels::kNone, row.logits_row};
+    c.rows[r] = {row.slot,     row.position, row.n_tokens, row.source == FeedSource::Kind::feed ? 1u : 0u, row.index,     row.feed_cells,
+                 row.feed_tag, row.mask.a,   row.mask.b,   row.wants_token ? n_outputs++ : kernels::kNone, row.logits_row};
   }
   for (std::size_t i = 0; i < v.cell_arrays.size(); ++i) c.cell_arrays[i] = at<const kernels::Cell>(v.cell_arrays[i]);
   kernels::FeedArgs feed;
@@ -304,7 +320,8 @@ void LlamaOnHost::forward(StepContext& c) {
 
 void LlamaOnHost::argmax(StepContext& c) {
   const auto n = static_cast<std::uint32_t>(c.view.rows.size());
-  kernels_->argmax(c.rows.data(), n, scratch_.logits, config_.vocab, c.view.tag, at<kernels::Cell>(c.view.cells), c.readback.data(), c.dst.logits);
+  kernels_->argmax(c.rows.data(), n, scratch_.logits, config_.vocab, c.view.tag, at<kernels::Cell>(c.view.cells), c.readback.data(),
+                   c.dst.logits);
   if (n != 0) std::memcpy(static_cast<void*>(c.dst.rows), c.readback.data(), n * sizeof(Readback));
 }
 

@@ -19,17 +19,17 @@
 namespace troupe::device {
 
 struct LlamaOptions {
-  bool exact = false;                  // F32 activations and KV; else 8-bit activations and 16-bit KV
-  unsigned threads = 1;                // that compute, the stream's own included
+  bool exact = false;    // F32 activations and KV; else 8-bit activations and 16-bit KV
+  unsigned threads = 1;  // that compute, the stream's own included
   std::uint32_t kv_blocks = 256;
-  std::uint32_t block_size = 16;       // positions
+  std::uint32_t block_size = 16;  // positions
   std::uint32_t max_rows = 32;
   std::uint32_t max_step_tokens = 512;
   std::uint32_t max_logits_rows = 8;
-  std::uint32_t n_slots = 64;          // block tables
+  std::uint32_t n_slots = 64;  // block tables
   std::uint32_t max_depth = 2;
-  std::uint32_t context_limit = 0;     // at most the model's context; 0 = the model's
-  Shared<TokenTable> tokens;           // for ModelInfo
+  std::uint32_t context_limit = 0;  // at most the model's context; 0 = the model's
+  Shared<TokenTable> tokens;        // for ModelInfo
 };
 
 class LlamaModel : public ModelDeviceFeed {

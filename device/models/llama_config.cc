@@ -28,11 +28,14 @@ Result<std::uint32_t> count_or(const GgufFile& file, const char* key, std::uint3
 Result<void> check_shapes(const GgufFile& file, const LlamaConfig& c) {
   if (c.heads % c.kv_heads != 0) return bad(file, fmt::format("{} query heads are no multiple of {} KV heads", c.heads, c.kv_heads));
   if (c.rotated % 2 != 0 || c.rotated > c.head_dim) {
-    return bad(file, fmt::format("llama.rope.dimension_count is {}; an even number up to the head size {} is expected", c.rotated, c.head_dim));
+    return bad(file,
+               fmt::format("llama.rope.dimension_count is {}; an even number up to the head size {} is expected", c.rotated, c.head_dim));
   }
   if (static_cast<std::uint64_t>(c.heads) * c.head_dim > kMost) return bad(file, "heads * head size is absurd");
-  for (const auto& [what, n] : {std::pair{"llama.embedding_length", c.width}, {"llama.feed_forward_length", c.ffn}, {"heads * head size", c.q_width()}}) {
-    if (n % 32 != 0) return Error{ErrorCode::unsupported, fmt::format("{}: {} is {}; the kernels need a multiple of 32", file.path(), what, n)};
+  for (const auto& [what, n] :
+       {std::pair{"llama.embedding_length", c.width}, {"llama.feed_forward_length", c.ffn}, {"heads * head size", c.q_width()}}) {
+    if (n % 32 != 0)
+      return Error{ErrorCode::unsupported, fmt::format("{}: {} is {}; the kernels need a multiple of 32", file.path(), what, n)};
   }
   return success();
 }
@@ -42,14 +45,17 @@ Result<std::vector<double>> frequencies(const GgufFile& file, std::uint32_t rota
   if (file.has("llama.rope.freq_base")) {
     TROUPE_TRY(base, file.get_float("llama.rope.freq_base"));
   }
-  if (!(base > 1.0) || !std::isfinite(base)) return bad(file, fmt::format("llama.rope.freq_base is {}; a number above 1 is expected", base));
+  if (!(base > 1.0) || !std::isfinite(base))
+    return bad(file, fmt::format("llama.rope.freq_base is {}; a number above 1 is expected", base));
   if (file.has("llama.rope.scaling.type")) {
     TROUPE_TRY(auto type, file.get_string("llama.rope.scaling.type"));
     if (type == "linear") {
       TROUPE_TRY(factor, file.get_float("llama.rope.scaling.factor"));
-      if (!(factor >= 1.0) || !std::isfinite(factor)) return bad(file, fmt::format("llama.rope.scaling.factor is {}; 1 or more is expected", factor));
+      if (!(factor >= 1.0) || !std::isfinite(factor))
+        return bad(file, fmt::format("llama.rope.scaling.factor is {}; 1 or more is expected", factor));
     } else if (type != "none") {
-      return Error{ErrorCode::unsupported, fmt::format("{}: RoPE scaling \"{}\"; this build does linear scaling and rope_freqs.weight", file.path(), type)};
+      return Error{ErrorCode::unsupported,
+                   fmt::format("{}: RoPE scaling \"{}\"; this build does linear scaling and rope_freqs.weight", file.path(), type)};
     }
   }
   const float* divisors = nullptr;
@@ -90,7 +96,8 @@ Result<LlamaConfig> read_llama_config(const GgufFile& file) {
   TROUPE_TRY(c.head_dim, count_or(file, "llama.attention.key_length", c.width / c.heads));
   TROUPE_TRY(auto value_dim, count_or(file, "llama.attention.value_length", c.head_dim));
   if (value_dim != c.head_dim || c.head_dim == 0) {
-    return Error{ErrorCode::unsupported, fmt::format("{}: keys of {} and values of {} elements; equal sizes are expected", file.path(), c.head_dim, value_dim)};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("{}: keys of {} and values of {} elements; equal sizes are expected", file.path(), c.head_dim, value_dim)};
   }
   TROUPE_TRY(c.rotated, count_or(file, "llama.rope.dimension_count", c.head_dim));
   TROUPE_TRY(check_shapes(file, c));

@@ -17,10 +17,14 @@ std::string shape(const GgufTensor& t) {
 
 std::optional<kernels::Format> format(TensorType type) {
   switch (type) {
-    case TensorType::F32: return kernels::Format::f32;
-    case TensorType::Q8_0: return kernels::Format::q8_0;
-    case TensorType::Q4_1: return kernels::Format::q4_1;
-    default: return std::nullopt;
+    case TensorType::F32:
+      return kernels::Format::f32;
+    case TensorType::Q8_0:
+      return kernels::Format::q8_0;
+    case TensorType::Q4_1:
+      return kernels::Format::q4_1;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -29,7 +33,8 @@ Error missing(const GgufFile& file, std::string_view name, const std::string& ex
 }
 
 Error misshaped(const GgufFile& file, const GgufTensor& t, const std::string& expected) {
-  return {ErrorCode::bad_file, fmt::format("{}: tensor {} is {} {}; a {} is expected", file.path(), t.name, device::name(t.type), shape(t), expected)};
+  return {ErrorCode::bad_file,
+          fmt::format("{}: tensor {} is {} {}; a {} is expected", file.path(), t.name, device::name(t.type), shape(t), expected)};
 }
 
 }  // namespace
@@ -41,8 +46,8 @@ Result<kernels::Weight> matrix(const GgufFile& file, std::string_view name, std:
   if (t->dims.size() != 2 || t->dims[0] != cols || t->dims[1] != rows) return misshaped(file, *t, expected);
   const auto stored = format(t->type);
   if (!stored) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("{}: tensor {} is {}; this build reads F32, Q8_0 and Q4_1 weights", file.path(), t->name, device::name(t->type))};
+    return Error{ErrorCode::unsupported, fmt::format("{}: tensor {} is {}; this build reads F32, Q8_0 and Q4_1 weights", file.path(),
+                                                     t->name, device::name(t->type))};
   }
   if (t->bytes != kernels::row_bytes(*stored, cols) * rows) return misshaped(file, *t, expected);
   return kernels::Weight{t->data, *stored, rows, cols};

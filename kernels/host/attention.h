@@ -11,8 +11,8 @@
 namespace troupe::kernels {
 
 struct AttentionHead {
-  const void* kv = nullptr;              // element 0 of this layer and KV head in block 0
-  std::size_t block_elements = 0;        // from one block to the next
+  const void* kv = nullptr;        // element 0 of this layer and KV head in block 0
+  std::size_t block_elements = 0;  // from one block to the next
   std::size_t k_stride = 0, v_stride = 0, v_begin = 0;
   std::uint32_t block_size = 0;
   std::uint32_t head_dim = 0;
@@ -22,8 +22,8 @@ struct AttentionHead {
   const float* q = nullptr;              // [group][head_dim]
   float* out = nullptr;                  // [group][head_dim]
   float scale = 1.0f;
-  float* scores = nullptr;               // scratch [min(group, 4)][scores_stride]
-  std::size_t scores_stride = 0;         // >= round_up(position + 1, block_size) + 16
+  float* scores = nullptr;        // scratch [min(group, 4)][scores_stride]
+  std::size_t scores_stride = 0;  // >= round_up(position + 1, block_size) + 16
 };
 
 using Attention = void (*)(const AttentionHead& head);

@@ -6,7 +6,8 @@ namespace troupe::kernels {
 
 namespace {
 
-template <int R, int T> TROUPE_INLINE void dots(const DotF32Tile& a, std::size_t r0, std::size_t t0) {
+template <int R, int T>
+TROUPE_INLINE void dots(const DotF32Tile& a, std::size_t r0, std::size_t t0) {
   F32x16 acc[R][T] = {};
   const float* w = a.w + r0 * a.w_stride;
   const float* x = a.x + t0 * a.x_stride;
@@ -27,7 +28,8 @@ template <int R, int T> TROUPE_INLINE void dots(const DotF32Tile& a, std::size_t
   }
 }
 
-template <int R> TROUPE_INLINE void rows(const DotF32Tile& a, std::size_t r) {
+template <int R>
+TROUPE_INLINE void rows(const DotF32Tile& a, std::size_t r) {
   std::size_t t = 0;
   for (; t + 4 <= a.n_tokens; t += 4) dots<R, 4>(a, r, t);
   for (; t < a.n_tokens; ++t) dots<R, 1>(a, r, t);

@@ -14,8 +14,8 @@ struct DotF32Tile {
   const float* x = nullptr;  // [n_tokens], x_stride apart
   std::size_t x_stride = 0;
   std::size_t n_tokens = 0;
-  std::size_t cols = 0;      // a multiple of 16
-  float* y = nullptr;        // y[t * y_stride + r] = (or +=, if add) w[r] . x[t]
+  std::size_t cols = 0;  // a multiple of 16
+  float* y = nullptr;    // y[t * y_stride + r] = (or +=, if add) w[r] . x[t]
   std::size_t y_stride = 0;
   bool add = false;
 };

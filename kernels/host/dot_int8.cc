@@ -23,7 +23,8 @@ TROUPE_INLINE std::int32_t four_codes(const std::int8_t* x) {
 }
 
 namespace portable {
-template <bool Signed, int T> TROUPE_INLINE void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
+template <bool Signed, int T>
+TROUPE_INLINE void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   for (std::size_t t = 0; t < T; ++t) {
     const std::int8_t* x = token_codes(a, b, t0 + t);

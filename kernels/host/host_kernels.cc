@@ -25,9 +25,14 @@ constexpr std::size_t kSerialRows = 3;
 class HostKernels final : public Kernels {
  public:
   explicit HostKernels(const HostKernelsOptions& o)
-      : options_(o), pool_(o.threads), matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_), attention_(kernels::attention(o.target, !o.exact)),
-        rms_norm_(kernels::rms_norm(o.target)), silu_mul_(kernels::silu_mul(o.target)),
-        scores_stride_(round_up(o.max_context, 16) + o.block_size + 16), scores_(pool_.threads() * std::min<std::size_t>(o.max_group, 4) * scores_stride_) {}
+      : options_(o),
+        pool_(o.threads),
+        matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_),
+        attention_(kernels::attention(o.target, !o.exact)),
+        rms_norm_(kernels::rms_norm(o.target)),
+        silu_mul_(kernels::silu_mul(o.target)),
+        scores_stride_(round_up(o.max_context, 16) + o.block_size + 16),
+        scores_(pool_.threads() * std::min<std::size_t>(o.max_group, 4) * scores_stride_) {}
 
   std::size_t kv_bytes(const KvCache& shape) const override { return KvLayout(shape).total * (options_.exact ? 4 : 2); }
 
@@ -40,7 +45,8 @@ class HostKernels final : public Kernels {
   void embed(const Weight& w, const StepToken* tokens, std::uint32_t n_tokens, float* x) override {
     const UnpackF32 unpack = unpack_f32(w.format, options_.target);
     const std::size_t bytes = row_bytes(w.format, w.cols);
-    split(n_tokens, [&](std::size_t t) { unpack(static_cast<const std::uint8_t*>(w.data) + tokens[t].id * bytes, w.cols, x + t * w.cols); });
+    split(n_tokens,
+          [&](std::size_t t) { unpack(static_cast<const std::uint8_t*>(w.data) + tokens[t].id * bytes, w.cols, x + t * w.cols); });
   }
 
   void rms_norm(const float* x, const float* gain, float* y, std::uint32_t n_rows, std::uint32_t width, float eps) override {
@@ -125,7 +131,8 @@ class HostKernels final : public Kernels {
   }
 
  private:
-  template <class F> void split(std::size_t n, F&& f) {
+  template <class F>
+  void split(std::size_t n, F&& f) {
     if (n <= kSerialRows) {
       for (std::size_t i = 0; i < n; ++i) f(i);
     } else {

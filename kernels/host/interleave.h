@@ -47,10 +47,12 @@ TROUPE_INLINE void prefetch_block(const std::uint8_t* base, std::size_t block, s
 struct Words {
   U32x16 w[4];
 };
-template <class B> TROUPE_INLINE Words words(const B& b, std::size_t at) {
+template <class B>
+TROUPE_INLINE Words words(const B& b, std::size_t at) {
   U32x16 v[4];  // v[i] = the four words of rows i, i + 4, i + 8, i + 12
-  for (int i = 0; i < 4; ++i) v[i] = join(load4(b.row(i) + at), load4(b.row(i + 4) + at), load4(b.row(i + 8) + at), load4(b.row(i + 12) + at));
-  // Within each group of four lanes: transpose v[0..3].
+  for (int i = 0; i < 4; ++i)
+    v[i] = join(load4(b.row(i) + at), load4(b.row(i + 4) + at), load4(b.row(i + 8) + at), load4(b.row(i + 12) + at));
+    // Within each group of four lanes: transpose v[0..3].
 #define TROUPE_LOW(x, y) __builtin_shufflevector(x, y, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
 #define TROUPE_HIGH(x, y) __builtin_shufflevector(x, y, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
   const U32x16 a = TROUPE_LOW(v[0], v[1]), c = TROUPE_HIGH(v[0], v[1]), d = TROUPE_LOW(v[2], v[3]), e = TROUPE_HIGH(v[2], v[3]);
@@ -64,13 +66,15 @@ template <class B> TROUPE_INLINE Words words(const B& b, std::size_t at) {
 }
 
 // One word (4 bytes) at `at` of each row.
-template <class B> TROUPE_INLINE U32x16 word(const B& b, std::size_t at) {
+template <class B>
+TROUPE_INLINE U32x16 word(const B& b, std::size_t at) {
   std::uint32_t w[kBundle];
   for (std::size_t r = 0; r < kBundle; ++r) std::memcpy(&w[r], b.row(r) + at, 4);
   return U32x16{w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15]};
 }
 // Two bytes at `at` of each row, in the low half of each lane.
-template <class B> TROUPE_INLINE U32x16 half_word(const B& b, std::size_t at) {
+template <class B>
+TROUPE_INLINE U32x16 half_word(const B& b, std::size_t at) {
   std::uint16_t w[kBundle];
   for (std::size_t r = 0; r < kBundle; ++r) std::memcpy(&w[r], b.row(r) + at, 2);
   return U32x16{w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15]};

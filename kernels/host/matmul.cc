@@ -5,13 +5,18 @@
 namespace troupe::kernels {
 
 namespace {
-constexpr std::size_t kTokensF32 = 4;     // tokens per pass over a bundle: they stay in the first-level cache
+constexpr std::size_t kTokensF32 = 4;  // tokens per pass over a bundle: they stay in the first-level cache
 constexpr std::size_t kTokensInt8 = 16;
-constexpr std::size_t kSerialRows = 2;    // up to so many rows of x are quantized without waking anybody
+constexpr std::size_t kSerialRows = 2;  // up to so many rows of x are quantized without waking anybody
 }  // namespace
 
 Matmul::Matmul(Target target, bool exact, std::size_t max_rows, std::size_t max_cols, ThreadPool& pool)
-    : target_(target), exact_(exact), pool_(pool), dot_f32_(dot_f32(target)), dot_int8_(dot_int8(target)), quantize_(quantize(target)),
+    : target_(target),
+      exact_(exact),
+      pool_(pool),
+      dot_f32_(dot_f32(target)),
+      dot_int8_(dot_int8(target)),
+      quantize_(quantize(target)),
       scratch_(pool.threads()) {
   for (Scratch& s : scratch_) {
     s.f32.resize(kBundle * max_cols);
@@ -72,7 +77,8 @@ void Matmul::bundle_f32(const MatmulJob& job, std::size_t row, std::size_t n, co
   const UnpackF32 unpack = unpack_f32(job.w.format, target_);
   for (std::size_t r = 0; r < n; ++r) unpack(stored + r * bytes, cols, s.f32.data() + r * cols);
   for (std::size_t t = 0; t < n_x; t += kTokensF32) {
-    dot_f32_({s.f32.data(), cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride, job.add});
+    dot_f32_({s.f32.data(), cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride,
+              job.add});
   }
 }
 

@@ -17,7 +17,8 @@ struct Pair {
 };
 inline Pair turn(float a, float b, const float* angle) { return {a * angle[0] - b * angle[1], a * angle[1] + b * angle[0]}; }
 
-template <class E> void store(const RopeArgs& args, std::uint32_t t, const KvCache& kv, const BlockTables& tables) {
+template <class E>
+void store(const RopeArgs& args, std::uint32_t t, const KvCache& kv, const BlockTables& tables) {
   const StepToken& token = args.tokens[t];
   const float* angles = args.angles + static_cast<std::size_t>(t) * args.rotated;
   float* q = args.q + t * args.stride;
@@ -30,7 +31,8 @@ template <class E> void store(const RopeArgs& args, std::uint32_t t, const KvCac
   }
   if (token.slot == kNone) return;
   const KvLayout layout(kv);
-  const std::uint32_t entry = tables.entries[static_cast<std::size_t>(token.slot) * tables.blocks_per_slot + token.position / kv.block_size];
+  const std::uint32_t entry =
+      tables.entries[static_cast<std::size_t>(token.slot) * tables.blocks_per_slot + token.position / kv.block_size];
   const std::uint32_t at = token.position % kv.block_size;
   const float* k = args.k + t * args.stride;
   const float* v = args.v + t * args.stride;

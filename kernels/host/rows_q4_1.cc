@@ -39,7 +39,8 @@ TROUPE_INLINE void to_f32(const void* row, std::size_t cols, float* out) {
   }
 }
 
-template <class B> TROUPE_INLINE void interleave(const B& bundle, std::size_t cols, const CodesBundle& out) {
+template <class B>
+TROUPE_INLINE void interleave(const B& bundle, std::size_t cols, const CodesBundle& out) {
   for (std::size_t b = 0; b < cols / 32; ++b) {
     const std::size_t at = b * kBlockBytes;
     prefetch_block(bundle.base, b, kBlockBytes, kBundle * bundle.stride);
@@ -66,7 +67,8 @@ TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t co
 }
 
 TROUPE_SIMD_TARGETS(f32_from_q4_1, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))
-TROUPE_SIMD_TARGETS(codes_from_q4_1, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out), to_codes(rows, n_rows, cols, out))
+TROUPE_SIMD_TARGETS(codes_from_q4_1, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),
+                    to_codes(rows, n_rows, cols, out))
 
 }  // namespace
 

@@ -16,14 +16,14 @@
 #define TROUPE_PICK(target, portable_fn, avx2_fn, avx512_fn) \
   ((target) == Target::avx512 ? (avx512_fn) : (target) == Target::avx2 ? (avx2_fn) : (portable_fn))
 // name_portable, name_avx2, name_avx512 with the body `expr`, and name##_pick(target).
-#define TROUPE_SIMD_TARGETS(name, params, expr)                        \
-  void name##_portable params { expr; }                                \
-  TROUPE_TARGET_AVX2 void name##_avx2 params { expr; }                 \
-  TROUPE_TARGET_AVX512 void name##_avx512 params { expr; }             \
+#define TROUPE_SIMD_TARGETS(name, params, expr)            \
+  void name##_portable params { expr; }                    \
+  TROUPE_TARGET_AVX2 void name##_avx2 params { expr; }     \
+  TROUPE_TARGET_AVX512 void name##_avx512 params { expr; } \
   auto name##_pick(Target target) { return TROUPE_PICK(target, &name##_portable, &name##_avx2, &name##_avx512); }
 #else
-#define TROUPE_SIMD_TARGETS(name, params, expr)                        \
-  void name##_portable params { expr; }                                \
+#define TROUPE_SIMD_TARGETS(name, params, expr) \
+  void name##_portable params { expr; }         \
   auto name##_pick(Target) { return &name##_portable; }
 #endif
 
@@ -82,7 +82,7 @@ TROUPE_INLINE float fold16(F32x16 v) {
 // 0 below -87.33, infinity above 88.37, NaN stays NaN.
 TROUPE_INLINE F32x16 exp16(F32x16 x) {
   const F32x16 low = splat16(-87.33f), high = splat16(88.37f), magic = splat16(12582912.0f);
-  const I32x16 under = x < low, over = x > high;
+  const I32x16 under = x<low, over = x> high;
   F32x16 c = under ? low : x;
   c = over ? high : c;
   const F32x16 t = c * 1.44269504088896341f + magic;

@@ -8,9 +8,12 @@ namespace troupe::kernels {
 
 const char* name(Target target) {
   switch (target) {
-    case Target::portable: return "portable";
-    case Target::avx2: return "avx2";
-    case Target::avx512: return "avx512-vnni";
+    case Target::portable:
+      return "portable";
+    case Target::avx2:
+      return "avx2";
+    case Target::avx512:
+      return "avx512-vnni";
   }
   return "?";
 }
@@ -29,8 +32,10 @@ bool supported(Target target) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   switch (target) {
-    case Target::portable: return true;
-    case Target::avx2: return __builtin_cpu_supports("avx2") && has_f16c();
+    case Target::portable:
+      return true;
+    case Target::avx2:
+      return __builtin_cpu_supports("avx2") && has_f16c();
     case Target::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");

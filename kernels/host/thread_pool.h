@@ -24,12 +24,15 @@ class ThreadPool {
   unsigned threads() const { return static_cast<unsigned>(helpers_.size()) + 1; }
 
   // f(item, thread) for every item < n; thread < threads() is unique among those that run at once.
-  template <class F> void run(std::size_t n, F&& f) {
+  template <class F>
+  void run(std::size_t n, F&& f) {
     if (helpers_.empty() || n <= 1) {
       for (std::size_t i = 0; i < n; ++i) f(i, 0u);
       return;
     }
-    run_shared(n, [](void* context, std::size_t item, unsigned thread) { (*static_cast<std::remove_reference_t<F>*>(context))(item, thread); }, &f);
+    run_shared(
+        n, [](void* context, std::size_t item, unsigned thread) { (*static_cast<std::remove_reference_t<F>*>(context))(item, thread); },
+        &f);
   }
 
  private:

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "usage: embed MODEL.gguf PROMPT\n"), 2;
 
-  auto loaded = troupe::device::load_model(argv[1]);
+  auto loaded = troupe::device::load_model(argv[1], {.exact = true});
   if (!loaded) return std::fprintf(stderr, "%s\n", loaded.error().what.c_str()), 1;
   auto& model = loaded.value();
 

@@ -82,7 +82,6 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
   try {
     const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
     po::store(po::command_line_parser(args).options(all).positional(positional).style(style).run(), out.values);
-    po::notify(out.values);
     if (out.values.count("help") != 0) {
       std::ostringstream text;
       text << "usage: troupe " << command.usage << "\n\n" << command.summary << "\n\n" << visible << '\n' << command.help << '\n';
@@ -90,6 +89,7 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
       out.help = true;
       return out;
     }
+    po::notify(out.values);  // what is required must be there now
     out.common = to_common(out.values);
   } catch (const std::exception& e) {
     return Error{ErrorCode::bad_request, fmt::format("{}; see `troupe {} --help`", e.what(), command.name)};

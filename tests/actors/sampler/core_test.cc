@@ -37,8 +37,8 @@ struct Ask {
   std::vector<float> logits;
   std::uint64_t seed = 0;
   std::uint32_t output_index = 0;
-  Tokens new_tokens;
-  Tokens barred;
+  Tokens new_tokens{};
+  Tokens barred{};
   bool fresh = true;
 };
 

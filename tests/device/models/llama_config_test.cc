@@ -18,8 +18,9 @@ namespace {
 // A sound one-layer model; tests bend it before it is written.
 struct Parts {
   std::string architecture = "llama";
-  std::map<std::string, std::uint32_t> uints{{"llama.block_count", 1},          {"llama.embedding_length", 64}, {"llama.feed_forward_length", 96},
-                                             {"llama.attention.head_count", 4}, {"llama.context_length", 128},  {"llama.attention.head_count_kv", 2}};
+  std::map<std::string, std::uint32_t> uints{{"llama.block_count", 1},          {"llama.embedding_length", 64},
+                                             {"llama.feed_forward_length", 96}, {"llama.attention.head_count", 4},
+                                             {"llama.context_length", 128},     {"llama.attention.head_count_kv", 2}};
   std::map<std::string, float> floats{{"llama.attention.layer_norm_rms_epsilon", 1e-5f}};
   std::map<std::string, std::string> strings;
   struct Shape {
@@ -27,10 +28,10 @@ struct Parts {
     TensorType type = TensorType::F32;
   };
   std::map<std::string, Shape> tensors{
-      {"token_embd.weight", {{64, 10}}},         {"output_norm.weight", {{64}}},          {"blk.0.attn_norm.weight", {{64}}},
-      {"blk.0.attn_q.weight", {{64, 64}}},       {"blk.0.attn_k.weight", {{64, 32}}},     {"blk.0.attn_v.weight", {{64, 32}}},
-      {"blk.0.attn_output.weight", {{64, 64}}},  {"blk.0.ffn_norm.weight", {{64}}},       {"blk.0.ffn_gate.weight", {{64, 96}}},
-      {"blk.0.ffn_up.weight", {{64, 96}}},       {"blk.0.ffn_down.weight", {{96, 64}}},
+      {"token_embd.weight", {{64, 10}}},        {"output_norm.weight", {{64}}},        {"blk.0.attn_norm.weight", {{64}}},
+      {"blk.0.attn_q.weight", {{64, 64}}},      {"blk.0.attn_k.weight", {{64, 32}}},   {"blk.0.attn_v.weight", {{64, 32}}},
+      {"blk.0.attn_output.weight", {{64, 64}}}, {"blk.0.ffn_norm.weight", {{64}}},     {"blk.0.ffn_gate.weight", {{64, 96}}},
+      {"blk.0.ffn_up.weight", {{64, 96}}},      {"blk.0.ffn_down.weight", {{96, 64}}},
   };
 };
 
@@ -135,7 +136,10 @@ const Bad kBad[] = {
     {"no_layers_key", [](Parts& p) { p.uints.erase("llama.block_count"); }, ErrorCode::not_found, {"llama.block_count"}},
     {"zero_heads", [](Parts& p) { p.uints["llama.attention.head_count"] = 0; }, ErrorCode::bad_file, {"llama.attention.head_count", "0"}},
     {"absurd", [](Parts& p) { p.uints["llama.embedding_length"] = 0xFFFFFFFF; }, ErrorCode::bad_file, {"llama.embedding_length"}},
-    {"too_many_layers", [](Parts& p) { p.uints["llama.block_count"] = 1000000; }, ErrorCode::bad_file, {"blk.1.attn_norm.weight", "missing"}},
+    {"too_many_layers",
+     [](Parts& p) { p.uints["llama.block_count"] = 1000000; },
+     ErrorCode::bad_file,
+     {"blk.1.attn_norm.weight", "missing"}},
     {"heads_kv", [](Parts& p) { p.uints["llama.attention.head_count_kv"] = 3; }, ErrorCode::bad_file, {"4 query heads", "3 KV heads"}},
     {"rope_odd", [](Parts& p) { p.uints["llama.rope.dimension_count"] = 7; }, ErrorCode::bad_file, {"llama.rope.dimension_count", "7"}},
     {"rope_more", [](Parts& p) { p.uints["llama.rope.dimension_count"] = 18; }, ErrorCode::bad_file, {"llama.rope.dimension_count", "18"}},
@@ -143,15 +147,34 @@ const Bad kBad[] = {
     {"rope_yarn", [](Parts& p) { p.strings["llama.rope.scaling.type"] = "yarn"; }, ErrorCode::unsupported, {"yarn"}},
     {"eps", [](Parts& p) { p.floats["llama.attention.layer_norm_rms_epsilon"] = std::nanf(""); }, ErrorCode::bad_file, {"epsilon"}},
     {"value_length", [](Parts& p) { p.uints["llama.attention.value_length"] = 8; }, ErrorCode::unsupported, {"16", "8"}},
-    {"width", [](Parts& p) { p.uints["llama.feed_forward_length"] = 100; }, ErrorCode::unsupported, {"feed_forward_length", "multiple of 32"}},
+    {"width",
+     [](Parts& p) { p.uints["llama.feed_forward_length"] = 100; },
+     ErrorCode::unsupported,
+     {"feed_forward_length", "multiple of 32"}},
     {"vocab", [](Parts& p) { p.uints["llama.vocab_size"] = 11; }, ErrorCode::bad_file, {"11", "10"}},
     {"eos", [](Parts& p) { p.uints["tokenizer.ggml.eos_token_id"] = 10; }, ErrorCode::bad_file, {"eos_token_id", "10"}},
     {"no_embedding", [](Parts& p) { p.tensors.erase("token_embd.weight"); }, ErrorCode::bad_file, {"token_embd.weight"}},
     {"no_norm", [](Parts& p) { p.tensors.erase("output_norm.weight"); }, ErrorCode::bad_file, {"output_norm.weight", "missing", "[64]"}},
-    {"shape", [](Parts& p) { p.tensors["blk.0.attn_k.weight"] = {{64, 64}}; }, ErrorCode::bad_file, {"blk.0.attn_k.weight", "[64, 64]", "[64, 32]"}},
-    {"transposed", [](Parts& p) { p.tensors["blk.0.ffn_down.weight"] = {{64, 96}}; }, ErrorCode::bad_file, {"blk.0.ffn_down.weight", "[96, 64]"}},
-    {"format", [](Parts& p) { p.tensors["blk.0.ffn_up.weight"].type = TensorType::Q5_0; }, ErrorCode::unsupported, {"blk.0.ffn_up.weight", "Q5_0"}},
-    {"norm_type", [](Parts& p) { p.tensors["blk.0.ffn_norm.weight"].type = TensorType::F16; }, ErrorCode::bad_file, {"blk.0.ffn_norm.weight", "F16", "F32"}},
+    {"shape",
+     [](Parts& p) {
+       p.tensors["blk.0.attn_k.weight"] = {{64, 64}};
+     },
+     ErrorCode::bad_file,
+     {"blk.0.attn_k.weight", "[64, 64]", "[64, 32]"}},
+    {"transposed",
+     [](Parts& p) {
+       p.tensors["blk.0.ffn_down.weight"] = {{64, 96}};
+     },
+     ErrorCode::bad_file,
+     {"blk.0.ffn_down.weight", "[96, 64]"}},
+    {"format",
+     [](Parts& p) { p.tensors["blk.0.ffn_up.weight"].type = TensorType::Q5_0; },
+     ErrorCode::unsupported,
+     {"blk.0.ffn_up.weight", "Q5_0"}},
+    {"norm_type",
+     [](Parts& p) { p.tensors["blk.0.ffn_norm.weight"].type = TensorType::F16; },
+     ErrorCode::bad_file,
+     {"blk.0.ffn_norm.weight", "F16", "F32"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, LlamaConfigBad, testing::ValuesIn(kBad), [](const auto& info) { return std::string(info.param.name); });

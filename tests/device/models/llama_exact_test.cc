@@ -86,7 +86,8 @@ TEST_P(Exact, BatchAndRowIndexDoNotMatter) {
           }
           const auto r = rig.run(rows);
           p += n;
-          ASSERT_TRUE(same_bits(r.logits[index], want[p - 1])) << "threads " << threads << " batch " << batch << " row " << index << " position " << p - 1;
+          ASSERT_TRUE(same_bits(r.logits[index], want[p - 1]))
+              << "threads " << threads << " batch " << batch << " row " << index << " position " << p - 1;
         }
         for (std::uint32_t slot = 0; slot < batch; ++slot) rig.release(slot);
       }
@@ -108,13 +109,15 @@ TEST_P(Exact, FedIdsGiveTheBitsOfHostIds) {
   for (std::uint32_t i = 0; i < kSteps; ++i) {
     std::vector<RigRow> rows{{.slot = 5, .position = 1 + i, .ids = {9}}};
     const std::uint32_t row = i % 2;
-    rows.insert(rows.begin() + row, {.slot = 4, .position = 20 + i, .feed_ring = source.value(), .feed_row = source_row, .feed_tag = rig.tag(source.value())});
+    rows.insert(rows.begin() + row,
+                {.slot = 4, .position = 20 + i, .feed_ring = source.value(), .feed_row = source_row, .feed_tag = rig.tag(source.value())});
     auto next = rig.launch(rows);
     ASSERT_TRUE(next);
     const RigResult r = rig.wait(source.value());
     ASSERT_EQ(r.rows[source_row].status, CellStatus::ok);
     EXPECT_EQ(r.rows[source_row].input, ids.back());
-    EXPECT_EQ(r.rows[source_row].id, std::max_element(r.logits[source_row].begin(), r.logits[source_row].end()) - r.logits[source_row].begin());
+    EXPECT_EQ(r.rows[source_row].id,
+              std::max_element(r.logits[source_row].begin(), r.logits[source_row].end()) - r.logits[source_row].begin());
     fed.push_back(r.logits[source_row]);
     ids.push_back(r.rows[source_row].id);
     source_row = row;
@@ -125,8 +128,9 @@ TEST_P(Exact, FedIdsGiveTheBitsOfHostIds) {
   for (std::uint32_t i = 0; i < kSteps; ++i) EXPECT_TRUE(same_bits(fed[i], want[19 + i])) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Exact, testing::Combine(testing::Values("F32", "Q8_0", "Q4_1"), testing::Bool()),
-                         [](const auto& info) { return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast"); });
+INSTANTIATE_TEST_SUITE_P(Formats, Exact, testing::Combine(testing::Values("F32", "Q8_0", "Q4_1"), testing::Bool()), [](const auto& info) {
+  return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast");
+});
 
 }  // namespace
 }  // namespace troupe::device

@@ -54,21 +54,24 @@ TEST_P(TinyLlama, LogitsAndGreedyIds) {
       last = rig.run({{.slot = 0, .position = begin++, .ids = {c.greedy[i]}}}).logits[0];
     }
     EXPECT_GT(compared, 0u);
-    std::printf("%s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", type, exact ? "exact" : "fast", k, deviation.value(), compared,
-                c.greedy.size());
+    std::printf("%s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", type, exact ? "exact" : "fast", k, deviation.value(),
+                compared, c.greedy.size());
     rig.release(0);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, TinyLlama, testing::Combine(testing::Values("F32", "Q8_0", "Q4_1"), testing::Bool()),
-                         [](const auto& info) { return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast"); });
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast");
+                         });
 
 class SmolLm2 : public testing::TestWithParam<bool> {};
 
 TEST_P(SmolLm2, LogitsAndGreedyIds) {
   const bool exact = GetParam();
   const char* path = std::getenv("TROUPE_DEFAULT_MODEL");
-  if (path == nullptr || !std::filesystem::exists(path)) GTEST_SKIP() << "TROUPE_DEFAULT_MODEL names no file: the default model was not fetched";
+  if (path == nullptr || !std::filesystem::exists(path))
+    GTEST_SKIP() << "TROUPE_DEFAULT_MODEL names no file: the default model was not fetched";
   const std::string folder = "tests/golden/smollm2/";
   const auto cases = golden::read_cases(folder + "golden.json");
   const auto tensors = golden::read_safetensors(folder + "golden.safetensors");
@@ -85,7 +88,10 @@ TEST_P(SmolLm2, LogitsAndGreedyIds) {
     const auto start = Clock::now();
     for (std::uint32_t at = 0; at < prompt.size();) {
       const auto end = std::min<std::uint32_t>(at + 512, static_cast<std::uint32_t>(prompt.size()));
-      auto r = rig.run({{.slot = static_cast<std::uint32_t>(k), .position = at, .ids = {prompt.begin() + at, prompt.begin() + end}, .wants = end == prompt.size()}});
+      auto r = rig.run({{.slot = static_cast<std::uint32_t>(k),
+                         .position = at,
+                         .ids = {prompt.begin() + at, prompt.begin() + end},
+                         .wants = end == prompt.size()}});
       at = end;
       last[k] = std::move(r.logits[0]);
     }
@@ -96,14 +102,15 @@ TEST_P(SmolLm2, LogitsAndGreedyIds) {
     if (t.shape.size() == 1) {
       ours = last[k], want = t.values;
     } else {
-      for (std::size_t i = 0; i < t.shape[1]; ++i) ours.push_back(last[k][static_cast<std::size_t>(t.values[i])]), want.push_back(t.row(1)[i]);
+      for (std::size_t i = 0; i < t.shape[1]; ++i)
+        ours.push_back(last[k][static_cast<std::size_t>(t.values[i])]), want.push_back(t.row(1)[i]);
     }
     double mean = 0.0, error = 0.0;
     for (std::size_t i = 0; i < ours.size(); ++i) mean += (ours[i] - want[i]) / static_cast<double>(ours.size());
     for (std::size_t i = 0; i < ours.size(); ++i) error += std::pow(ours[i] - want[i] - mean, 2.0);
     const double deviation = std::sqrt(error / static_cast<double>(ours.size())) / cases[k].logit_std;
-    std::printf("%s case %zu: deviation %.2e, prefill of %zu tokens at %.0f tokens/s\n", exact ? "exact" : "fast", k, deviation, prompt.size(),
-                static_cast<double>(prompt.size()) / seconds);
+    std::printf("%s case %zu: deviation %.2e, prefill of %zu tokens at %.0f tokens/s\n", exact ? "exact" : "fast", k, deviation,
+                prompt.size(), static_cast<double>(prompt.size()) / seconds);
     EXPECT_LE(deviation, tolerance.deviation) << "case " << k;
   }
   // Greedy by teacher forcing, all cases in one batch.
@@ -118,7 +125,8 @@ TEST_P(SmolLm2, LogitsAndGreedyIds) {
         ++compared;
         EXPECT_EQ(std::max_element(last[k].begin(), last[k].end()) - last[k].begin(), c.greedy[i]) << "case " << k << " step " << i;
       }
-      rows.push_back({.slot = static_cast<std::uint32_t>(k), .position = static_cast<std::uint32_t>(c.prompt.size() + i), .ids = {c.greedy[i]}});
+      rows.push_back(
+          {.slot = static_cast<std::uint32_t>(k), .position = static_cast<std::uint32_t>(c.prompt.size() + i), .ids = {c.greedy[i]}});
     }
     if (i + 1 < steps) last = rig.run(rows).logits;
   }

@@ -19,12 +19,12 @@ namespace troupe::device {
 struct RigRow {
   std::uint32_t slot = 0;
   std::uint32_t position = 0;
-  std::vector<Token> ids;      // empty: fed
-  std::uint32_t feed_ring = 0; // fed: from this ring slot's cells,
-  std::uint32_t feed_row = 0;  // this row of them,
-  std::uint32_t feed_tag = 0;  // with this tag
+  std::vector<Token> ids = {};       // empty: fed
+  std::uint32_t feed_ring = 0;  // fed: from this ring slot's cells,
+  std::uint32_t feed_row = 0;   // this row of them,
+  std::uint32_t feed_tag = 0;   // with this tag
   bool wants = true;
-  RowMask mask;
+  RowMask mask = {};
 };
 
 struct RigResult {
@@ -126,16 +126,20 @@ class LlamaRig {
 
   std::uint32_t tag(std::uint32_t ring) const { return rings_[ring].tag; }
 
+  Result<void> synchronize(std::uint32_t ring) { return driver_->event_synchronize(rings_[ring].event); }
+
   RigResult wait(std::uint32_t ring) {
     Ring& r = rings_[ring];
-    if (auto e = driver_->event_synchronize(r.event); !e) throw std::runtime_error(e.error().what);
+    if (auto e = synchronize(ring); !e) throw std::runtime_error(e.error().what);
     RigResult out;
     out.ring = ring;
     out.tag = r.tag;
     out.rows.assign(r.readback, r.readback + r.rows.size());
     for (const DeviceRow& row : r.rows) {
       auto& l = out.logits.emplace_back();
-      if (row.wants_token) l.assign(r.logits + row.logits_row * std::size_t{info().vocab_size}, r.logits + (row.logits_row + 1) * std::size_t{info().vocab_size});
+      if (row.wants_token)
+        l.assign(r.logits + row.logits_row * std::size_t{info().vocab_size},
+                 r.logits + (row.logits_row + 1) * std::size_t{info().vocab_size});
     }
     return out;
   }

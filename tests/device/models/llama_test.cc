@@ -112,14 +112,16 @@ TEST(Llama, ANanWeightMakesNoToken) {
   }
   auto probe = GgufFile::parse(std::as_bytes(std::span(*bytes)), "probe");
   ASSERT_TRUE(probe);
-  const auto at = static_cast<std::size_t>(probe.value().tensor("token_embd.weight")->data - reinterpret_cast<const std::byte*>(bytes->data()));
+  const auto at =
+      static_cast<std::size_t>(probe.value().tensor("token_embd.weight")->data - reinterpret_cast<const std::byte*>(bytes->data()));
   const float nan = std::nanf("");
   std::memcpy(bytes->data() + at + 3 * 64 * 4, &nan, 4);
   const std::string path = testing::TempDir() + "/nan.gguf";
   std::ofstream(path, std::ios::binary) << *bytes;
   LlamaRig rig(path, small());
   // Tied embeddings: id 3's own logit is NaN in every row, and never wins.
-  const auto r = rig.run({{.slot = 0, .position = 0, .ids = {5}}, {.slot = 1, .position = 0, .ids = {3}}, {.slot = 2, .position = 0, .ids = {6}}});
+  const auto r =
+      rig.run({{.slot = 0, .position = 0, .ids = {5}}, {.slot = 1, .position = 0, .ids = {3}}, {.slot = 2, .position = 0, .ids = {6}}});
   EXPECT_EQ(r.rows[0].status, CellStatus::ok);
   EXPECT_NE(r.rows[0].id, 3u);
   EXPECT_TRUE(std::isnan(r.logits[0][3]));
@@ -158,7 +160,8 @@ TEST(Llama, ArgmaxNeedsItsOwnStep) {
 TEST(Llama, OptionsOutOfRangeAreRefused) {
   auto driver = make_host_driver({});
   auto file = std::make_shared<GgufFile>(GgufFile::open(kPath).value());
-  for (auto member : {&LlamaOptions::kv_blocks, &LlamaOptions::block_size, &LlamaOptions::max_rows, &LlamaOptions::n_slots, &LlamaOptions::max_depth}) {
+  for (auto member :
+       {&LlamaOptions::kv_blocks, &LlamaOptions::block_size, &LlamaOptions::max_rows, &LlamaOptions::n_slots, &LlamaOptions::max_depth}) {
     LlamaOptions o = small();
     o.*member = 0;
     auto r = LlamaModel::create(file, o, *driver);

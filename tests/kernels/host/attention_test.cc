@@ -54,12 +54,14 @@ struct Sequence {
     std::vector<float> angles(std::size_t{count} * shape.rotated), work(qkv.begin() + begin * stride, qkv.begin() + end * stride);
     kernels->rope_angles(tokens.data(), count, inv_freq.data(), shape.rotated / 2, angles.data());
     const float* k = work.data() + shape.heads * shape.head_dim;
-    kernels->rope_store({tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride, angles.data()}, kv,
-                        tables);
+    kernels->rope_store(
+        {tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride, angles.data()},
+        kv, tables);
     out.resize(std::size_t{n} * shape.heads * shape.head_dim);
-    kernels->attention({tokens.data(), count, 1, shape.heads, work.data(), stride, out.data() + std::size_t{begin} * shape.heads * shape.head_dim,
-                        1.0f / std::sqrt(static_cast<float>(shape.head_dim))},
-                       kv, tables);
+    kernels->attention(
+        {tokens.data(), count, 1, shape.heads, work.data(), stride, out.data() + std::size_t{begin} * shape.heads * shape.head_dim,
+         1.0f / std::sqrt(static_cast<float>(shape.head_dim))},
+        kv, tables);
   }
   // In double, from the formulas, with keys and values rounded as the cache keeps them.
   std::vector<double> rotated_head(std::uint32_t t, std::uint32_t offset, bool stored) const {
@@ -108,7 +110,8 @@ struct Sequence {
   std::vector<double> inv_freq;
 };
 
-const Shape kShapes[] = {{4, 2, 16, 16, 16}, {9, 3, 64, 64, 16}, {5, 1, 32, 16, 16}, {2, 2, 24, 8, 16}, {4, 4, 16, 16, 8}, {6, 3, 16, 16, 5}, {2, 1, 16, 16, 32}};
+const Shape kShapes[] = {{4, 2, 16, 16, 16}, {9, 3, 64, 64, 16}, {5, 1, 32, 16, 16}, {2, 2, 24, 8, 16},
+                         {4, 4, 16, 16, 8},  {6, 3, 16, 16, 5},  {2, 1, 16, 16, 32}};
 
 class AttentionTest : public testing::TestWithParam<std::tuple<Shape, bool>> {};
 
@@ -122,7 +125,8 @@ TEST_P(AttentionTest, IsNearTheFormula) {
       for (std::uint32_t h = 0; h < shape.heads; ++h) {
         for (std::uint32_t i = 0; i < shape.head_dim; i += 5) {
           // In the fast mode a key or a value on a rounding boundary may fall either way: 2^-11 of it.
-          ASSERT_NEAR(out[(t * shape.heads + h) * shape.head_dim + i], s.reference(t, h, i), exact ? 3e-6 : 2e-4) << t << " " << h << " " << i;
+          ASSERT_NEAR(out[(t * shape.heads + h) * shape.head_dim + i], s.reference(t, h, i), exact ? 3e-6 : 2e-4)
+              << t << " " << h << " " << i;
         }
       }
     }
@@ -149,8 +153,8 @@ TEST_P(AttentionTest, BitsDependOnTheSequenceAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest, testing::Combine(testing::ValuesIn(kShapes), testing::Bool()), [](const auto& info) {
   const Shape& s = std::get<0>(info.param);
-  return std::string("h") + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" + std::to_string(s.block_size) +
-         (std::get<1>(info.param) ? "_exact" : "_fast");
+  return std::string("h") + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
+         std::to_string(s.block_size) + (std::get<1>(info.param) ? "_exact" : "_fast");
 });
 
 TEST(Attention, ATokenWithoutBlocksReadsAndWritesNothing) {

@@ -10,8 +10,13 @@ namespace {
 
 struct Data {
   Data(std::size_t cols, std::size_t n_tokens, bool is_signed)
-      : codes(cols * kBundle), x(cols * n_tokens), scale(random_floats(cols / 32 * kBundle, 1)), min(random_floats(cols / 32 * kBundle, 2)),
-        x_scale(random_floats(cols / 32 * n_tokens, 3)), x_sum(random_floats(cols / 32 * n_tokens, 4)), offset(cols / 32 * n_tokens) {
+      : codes(cols * kBundle),
+        x(cols * n_tokens),
+        scale(random_floats(cols / 32 * kBundle, 1)),
+        min(random_floats(cols / 32 * kBundle, 2)),
+        x_scale(random_floats(cols / 32 * n_tokens, 3)),
+        x_sum(random_floats(cols / 32 * n_tokens, 4)),
+        offset(cols / 32 * n_tokens) {
     std::mt19937 rng(5);
     for (auto& c : codes) c = static_cast<std::uint8_t>(is_signed ? rng() : rng() % 16);
     for (auto& c : x) c = static_cast<std::int8_t>(static_cast<int>(rng() % 255) - 127);
@@ -38,8 +43,16 @@ TEST(DotInt8, EveryTargetSumsInTheOneOrder) {
           const auto base = random_floats(n_tokens * 20, 6);
           for (Target target : targets()) {
             auto y = base;
-            dot_int8(target)({{d.codes.data(), d.scale.data(), d.min.data()}, {d.x.data(), d.x_scale.data(), d.offset.data(), d.x_sum.data()},
-                              n_rows, n_tokens, cols, is_signed, has_min, y.data(), 20, add});
+            dot_int8(target)({{d.codes.data(), d.scale.data(), d.min.data()},
+                              {d.x.data(), d.x_scale.data(), d.offset.data(), d.x_sum.data()},
+                              n_rows,
+                              n_tokens,
+                              cols,
+                              is_signed,
+                              has_min,
+                              y.data(),
+                              20,
+                              add});
             for (std::size_t t = 0; t < n_tokens; ++t) {
               for (std::size_t r = 0; r < 20; ++r) {
                 float sum = 0.0f, low = 0.0f;

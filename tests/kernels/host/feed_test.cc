@@ -47,7 +47,8 @@ struct Fixture {
   }
   std::vector<std::uint32_t> table = std::vector<std::uint32_t>(12, 0);
   std::vector<std::uint32_t> ids{3, 4, 5, 6, 99};
-  std::array<Cell, 4> first{Cell{7, Status::ok, 400}, Cell{0, Status::no_token, 400}, Cell{0, Status::stale_feed, 400}, Cell{10, Status::ok, 400}};
+  std::array<Cell, 4> first{Cell{7, Status::ok, 400}, Cell{0, Status::no_token, 400}, Cell{0, Status::stale_feed, 400},
+                            Cell{10, Status::ok, 400}};
   std::array<Cell, 4> second{Cell{8, Status::ok, 401}, Cell{0, Status::poisoned, 401}, Cell{}, Cell{}};
   std::vector<const Cell*> arrays{first.data(), second.data()};
   std::vector<StepRow> rows;
@@ -93,14 +94,14 @@ TEST(FeedResolve, FedRowsReadTheNamedCell) {
 TEST(FeedResolve, TagIsComparedAlwaysAndErrorsTravel) {
   Fixture f;
   f.rows = {
-      Fixture::fed(0, 0, 0, 401, 0),         // another step's tag
-      Fixture::fed(0, 0, 1, 400, 1),         // no_token
-      Fixture::fed(0, 0, 2, 400, 2),         // stale_feed
-      Fixture::fed(0, 1, 1, 401, 3),         // poisoned
-      Fixture::fed(0, 0, 3, 400, 4),         // an id outside the vocabulary
-      Fixture::fed(0, 0, 1, 999, 5),         // stale before poisoned
-      Fixture::fed(0, 0, 0, 401, kNone),     // an error also without an output
-      Fixture::fed(0, 0, 0, 400, 6),         // its neighbours are well
+      Fixture::fed(0, 0, 0, 401, 0),      // another step's tag
+      Fixture::fed(0, 0, 1, 400, 1),      // no_token
+      Fixture::fed(0, 0, 2, 400, 2),      // stale_feed
+      Fixture::fed(0, 1, 1, 401, 3),      // poisoned
+      Fixture::fed(0, 0, 3, 400, 4),      // an id outside the vocabulary
+      Fixture::fed(0, 0, 1, 999, 5),      // stale before poisoned
+      Fixture::fed(0, 0, 0, 401, kNone),  // an error also without an output
+      Fixture::fed(0, 0, 0, 400, 6),      // its neighbours are well
   };
   f.resolve();
   expect(f, 0, Status::stale_feed, 0);

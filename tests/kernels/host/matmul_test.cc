@@ -52,7 +52,8 @@ TEST_P(MatmulTest, IsNearTheProductInDouble) {
             size += std::fabs(term);
           }
           // A code that lies on a rounding boundary may fall either way: half a step of one element.
-          ASSERT_NEAR(y[t * rows + r], want, size * (codes ? 2e-4 : 2e-6)) << name(format) << " " << name(target) << " row " << r << " token " << t;
+          ASSERT_NEAR(y[t * rows + r], want, size * (codes ? 2e-4 : 2e-6))
+              << name(format) << " " << name(target) << " row " << r << " token " << t;
         }
       }
     }
@@ -66,7 +67,8 @@ TEST_P(MatmulTest, BitsDependOnTheRowAlone) {
   const auto x = random_floats(std::size_t{n} * cols, 5);
   const auto all = product(m.weight, x, Target::portable, exact, 1);
   for (Target target : targets()) {
-    for (unsigned threads : {1u, 2u, 3u}) EXPECT_TRUE(same_bits(product(m.weight, x, target, exact, threads), all)) << name(target) << threads;
+    for (unsigned threads : {1u, 2u, 3u})
+      EXPECT_TRUE(same_bits(product(m.weight, x, target, exact, threads), all)) << name(target) << threads;
     for (std::uint32_t size : {1u, 2u, 3u, 5u, 8u}) {  // any window of tokens
       for (std::uint32_t t = 0; t + size <= n; t += 3) {
         const std::vector<float> part(x.begin() + t * cols, x.begin() + (t + size) * cols);
