@@ -132,24 +132,11 @@ void RouterCore::on(const Await& m, TimeNs, RouterOutbox& out) {
     return;
   }
   slot->awaited = true;
-  settle_in_order(out);
-}
-
-// Answers every awaited ticket whose result is there, unless an older one's is not.
-void RouterCore::settle_in_order(RouterOutbox& out) {
-  State& s = *s_;
-  for (;;) {
-    RingSlot* oldest = nullptr;
-    for (RingSlot& r : s.ring) {
-      const bool open = r.use == RingSlot::Use::in_flight || r.use == RingSlot::Use::unread;
-      if (open && r.awaited && (oldest == nullptr || r.ticket < oldest->ticket)) oldest = &r;
-    }
-    if (oldest == nullptr || oldest->use == RingSlot::Use::in_flight) return;
-    Settled settled{{}, std::move(oldest->result), {}};
-    oldest->use = settled.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
-    settled.facts = s.facts();
-    out.push(std::move(settled));
-  }
+  if (slot->use == RingSlot::Use::in_flight) return;
+  Settled settled{{}, std::move(slot->result), {}};
+  slot->use = settled.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
+  settled.facts = s.facts();
+  out.push(std::move(settled));
 }
 
 void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
@@ -168,10 +155,13 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
-  slot.use = RingSlot::Use::unread;
-  slot.result = m.result;
-  settle_in_order(out);
-  if (slot.awaited && slot.use == RingSlot::Use::unread) ++s.stats.held_back;
+  if (slot.awaited) {
+    slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
+    out.push(Settled{{}, m.result, s.facts()});
+  } else {
+    slot.use = RingSlot::Use::unread;
+    slot.result = m.result;
+  }
   if (s.in_flight > 0) return;
   if (s.quiesce_pending) {
     s.quiesce_pending = false;

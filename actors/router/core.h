@@ -6,7 +6,7 @@
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
 //   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4);
 //   - a block in the prefix cache holds settled positions only and is never written again (R3).
-// Awaited tickets are answered in the order of their steps, whatever order they complete in.
+// Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
 #pragma once
@@ -47,7 +47,6 @@ struct RouterStats {
   std::uint64_t prefix_blocks = 0;    // blocks that they found
   std::uint64_t published = 0;
   std::uint64_t reclaimed = 0;
-  std::uint64_t held_back = 0;        // results that came before an older step's
   std::uint64_t late = 0;             // completions of nothing that is open
 };
 
@@ -76,7 +75,6 @@ class RouterCore {
  private:
   struct State;
   void finish_teardown(RouterOutbox& out);
-  void settle_in_order(RouterOutbox& out);
   std::unique_ptr<State> s_;
 };
 

@@ -53,7 +53,7 @@ struct RingSlot {
   enum class Use : std::uint8_t {
     free,
     in_flight,
-    unread,  // settled; its result waits for an Await, or for an older step's
+    unread,  // settled; its result waits for an Await
     held,    // settled and answered; the logits in it are being read (until ReadLogits)
   };
   SlotHandles handles;

@@ -15,7 +15,7 @@ enum class Path : std::uint8_t {
   // Run-ahead
   steps, steps_ahead, fed_rows, overruns, redone_rows, stale_results, host_chosen,
   // Blocks, slots, ring
-  released_now, released_at_fence, kv_refused, kv_waits, fence_waits, preemptions, resumes, ring_waits, results_held_back,
+  released_now, released_at_fence, kv_refused, kv_waits, fence_waits, preemptions, resumes, ring_waits,
   prefix_hits, prefix_blocks, prefix_published, prefix_reclaimed,
   // Faults, and what became of them
   step_failed_early, step_failed_late, nan_rows, event_errors, readback_errors, enqueue_errors, half_enqueued, device_lost, step_timeouts,
@@ -28,7 +28,7 @@ inline const char* name(Path path) {
       "accepted", "refused_live_id", "overloaded", "refused_draining", "cancelled_waiting", "cancelled_running", "cancel_too_late", "deadlines", "drains",
       "ended_stop", "ended_length", "ended_error",
       "steps", "steps_ahead", "fed_rows", "overruns", "redone_rows", "stale_results", "host_chosen",
-      "released_now", "released_at_fence", "kv_refused", "kv_waits", "fence_waits", "preemptions", "resumes", "ring_waits", "results_held_back",
+      "released_now", "released_at_fence", "kv_refused", "kv_waits", "fence_waits", "preemptions", "resumes", "ring_waits",
       "prefix_hits", "prefix_blocks", "prefix_published", "prefix_reclaimed",
       "step_failed_early", "step_failed_late", "nan_rows", "event_errors", "readback_errors", "enqueue_errors", "half_enqueued", "device_lost", "step_timeouts",
       "retries", "failed_rows"};
