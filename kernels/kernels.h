@@ -113,6 +113,7 @@ struct FeedArgs {
   std::uint32_t vocab = 0;
   std::uint32_t block_size = 16;
   std::uint32_t n_blocks = 0;  // of the KV cache
+  std::uint32_t window = 0;    // as AttentionArgs::window: blocks behind it need not be there
   BlockTables tables;
   StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
   RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
