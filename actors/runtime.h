@@ -71,8 +71,9 @@ class Runtime {
   RuntimeMetrics metrics() const;
   // Refuses new requests and waits until the accepted ones are done. False: the time ran out first.
   bool drain(std::chrono::nanoseconds limit);
-  // Ends what runs (terminal event `error`, code closed), tears the device down and joins every thread. Error: what
-  // was not given back.
+  // Ends what runs (terminal event `error`, code closed), tears the device down and joins every thread. Waits for the
+  // callbacks that run, and for the device at most step_timeout and a little. Error: what was not given back;
+  // bad_request when called from a callback (nor may a callback destroy the runtime).
   Result<void> stop();
 
  private:

@@ -106,6 +106,24 @@ TEST_P(Fault, AStepThatHangsForAWhile) {
   EXPECT_TRUE(stopped) << stopped.error().what;
 }
 
+// The bound of stop: what a device that never comes back holds is left to it, and stop says so.
+TEST_P(Fault, AStepThatNeverEnds) {
+  device::ScriptedOptions script;
+  script.faults = {{ScriptedFault::Kind::hang_step, 20}};
+  RuntimeOptions o = options();
+  o.step_timeout = 50ms;
+  Rig rig = make_rig(o, script);
+  submit_all(rig, 4, 300, script);
+  rig.clients->wait_ended(4);
+  const auto stopped = rig.runtime->stop();
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::device_lost);
+  EXPECT_NE(stopped.error().what.find("abandoned"), std::string::npos) << stopped.error().what;
+  EXPECT_FALSE(rig.runtime->submit(make_request(9, 4, 5, script), {}));
+  rig.runtime.reset();
+  rig.model->release();  // nobody is left to hear of it
+}
+
 // Where the driver announces nothing, the control thread asks.
 TEST_P(Fault, PolledCompletionsGiveTheSameTokens) {
   device::ScriptedOptions script;

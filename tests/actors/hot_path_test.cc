@@ -1,12 +1,11 @@
 // What a step costs in steady state, by count: messages (DESIGN §5.3: at most 8 whatever the batch) and heap
 // allocations of the whole process, the runtime's and CAF's together.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <new>
-#include <numeric>
 
 #include "tests/actors/rig.h"
 
@@ -39,39 +38,31 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::f
 namespace troupe {
 namespace {
 
-struct Mark {
-  std::uint64_t messages = 0;
-  std::uint64_t steps = 0;
-  std::uint64_t rows = 0;
-};
-
-// Taken in callbacks of one client, so that between the marks nothing but steps happens. Allocations are counted apart
-// for every kInterval of its tokens: something that is allocated per step shows in each, while a pool that grows once
-// (because the machine let a thread lag behind) shows in one.
+// Allocations between marks that a callback of one client sets, so that between two marks nothing but steps happens.
+// A pool that grows because the machine let the delivery thread lag shows in some intervals; what is allocated per step
+// would show in each. An interval counts if the thread kept up: about as many steps as tokens.
 struct Window {
   static constexpr std::uint32_t kFrom = 50, kTo = 450, kInterval = 40;
   Runtime* runtime = nullptr;
-  Mark from, to;
-  std::array<std::uint64_t, (kTo - kFrom) / kInterval> made{};
-  std::uint64_t last = 0;
-  std::atomic<bool> ended{false};
+  std::uint64_t last_made = 0, last_steps = 0;
+  std::uint64_t intervals = 0, steps = 0, made = 0, least = ~std::uint64_t{0};
+  std::promise<void> ended;
 
   void take(const RequestEvent& event) {
-    if (event.finish != nullptr) ended = true;
+    if (event.finish != nullptr) ended.set_value();
     if (event.token == nullptr || event.token->index < kFrom || event.token->index > kTo) return;
     const std::uint32_t passed = event.token->index - kFrom;
     if (passed % kInterval != 0) return;
     const std::uint64_t now = allocations;
-    if (passed != 0) made[passed / kInterval - 1] = now - last;
-    if (event.token->index == kFrom) read(from);
-    if (event.token->index == kTo) read(to);
-    last = allocations;
-  }
-  void read(Mark& mark) const {
-    const RuntimeMetrics m = runtime->metrics();
-    mark.messages = m.messages;
-    mark.steps = m.scheduler.steps;
-    mark.rows = m.scheduler.rows;
+    const std::uint64_t step = runtime->metrics().scheduler.steps;
+    if (passed != 0 && step - last_steps >= kInterval / 2) {
+      ++intervals;
+      steps += step - last_steps;
+      made += now - last_made;
+      least = std::min(least, now - last_made);
+    }
+    last_steps = step;
+    last_made = allocations;
   }
 };
 
@@ -82,36 +73,34 @@ void measure(std::uint32_t depth, std::uint32_t batch) {
   script.n_slots = batch;
   script.max_rows = batch;
   script.attention = false;
-  script.step_ns = 50'000;
+  script.step_ns = 100'000;
   RuntimeOptions options;
   options.depth = depth;
   options.max_batch = batch;
   test::Rig rig = test::make_rig(options, script);
   Window window;
   window.runtime = rig.runtime.get();
-  std::atomic<std::uint64_t> tokens{0};
+  std::future<void> ended = window.ended.get_future();
   for (std::uint64_t client = 2; client <= batch; ++client) {
-    ASSERT_TRUE(rig.runtime->submit(test::make_request(client, 3, 500, script), [&](const RequestEvent& e) {
-      if (e.token != nullptr) ++tokens;
-    }));
+    ASSERT_TRUE(rig.runtime->submit(test::make_request(client, 3, 500, script), [](const RequestEvent&) {}));
   }
-  ASSERT_TRUE(rig.runtime->submit(test::make_request(1, 3, 460, script), [&](const RequestEvent& e) { window.take(e); }));
+  ASSERT_TRUE(rig.runtime->submit(test::make_request(1, 3, 500, script), [&](const RequestEvent& e) { window.take(e); }));
+  ended.wait();
   ASSERT_TRUE(rig.runtime->drain(std::chrono::seconds{120}));
+  const RuntimeMetrics m = rig.runtime->metrics();
   const auto stopped = rig.runtime->stop();
   EXPECT_TRUE(stopped) << stopped.error().what;
-  ASSERT_TRUE(window.ended);
 
-  const std::uint64_t steps = window.to.steps - window.from.steps;
-  const std::uint64_t messages = window.to.messages - window.from.messages;
-  const std::uint64_t made = std::accumulate(window.made.begin(), window.made.end(), std::uint64_t{0});
-  // The client got a token every step, and the marks are read while steps are under way.
-  ASSERT_GE(steps, Window::kTo - Window::kFrom - 8);
-  EXPECT_GE(window.to.rows - window.from.rows, (steps - 4) * batch);
-  std::printf("depth %u, %u rows: %llu steps, %.2f messages a step, %.3f allocations a step (all of the process, CAF's included)\n", depth,
-              batch, static_cast<unsigned long long>(steps), static_cast<double>(messages) / static_cast<double>(steps),
-              static_cast<double>(made) / static_cast<double>(steps));
-  EXPECT_LE(messages, 8 * steps + 8 * (depth + 1));
-  EXPECT_EQ(*std::min_element(window.made.begin(), window.made.end()), 0u);
+  // Over the whole run; a request adds Admit, Open, Opened, Ended and its reply, and may end a step early.
+  EXPECT_LE(m.messages, 8 * m.scheduler.steps + 8 * std::uint64_t{batch} + 16);
+  EXPECT_GE(m.scheduler.steps, 500u);
+  EXPECT_EQ(m.scheduler.tokens, 500u * batch);
+  const auto per = [](std::uint64_t x, std::uint64_t n) { return n == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(n); };
+  std::printf("depth %u, %u rows: %llu steps, %.2f messages a step; %.3f allocations a step over %llu steps (of the whole process, CAF's included)\n",
+              depth, batch, static_cast<unsigned long long>(m.scheduler.steps), per(m.messages, m.scheduler.steps), per(window.made, window.steps),
+              static_cast<unsigned long long>(window.steps));
+  if (window.intervals == 0) GTEST_SKIP() << "the machine is too busy: the delivery thread never kept up with the steps";
+  EXPECT_EQ(window.least, 0u);
 }
 
 // The count would see them: asking the runtime costs CAF several.

@@ -80,23 +80,25 @@ class PinnedThread {
   bool pinned_ = false;
 };
 
-// Counts at two moments of the steady part, told by the first request's tokens.
+// Moments of the steady part, told by the first request's tokens. Allocations are counted between the inner two: the
+// figures that are asked for at the outer two cost some themselves.
 class Marks {
  public:
-  explicit Marks(std::uint32_t steps) : first_(steps / 5), last_(steps - steps / 5) {}
+  explicit Marks(std::uint32_t steps) : first_(steps / 5), begin_at_(3 * steps / 10), end_at_(7 * steps / 10), last_(steps - steps / 5) {}
+  // Whether the figures are to be asked for now.
   bool on_token(std::uint32_t index) {
-    if (index == first_) begin_ = alloc_count();
-    if (index == last_) end_ = alloc_count();
+    if (index == begin_at_) begin_ = alloc_count();
+    if (index == end_at_) end_ = alloc_count();
     return index == first_ || index == last_;
   }
   void evaluate(ScriptedFigures& out) const {
-    const double steps = last_ - first_;
+    const double steps = end_at_ - begin_at_;
     out.allocs_per_step = static_cast<double>(end_.ours - begin_.ours) / steps;
     out.caf_allocs_per_step = static_cast<double>(end_.caf - begin_.caf) / steps;
   }
 
  private:
-  std::uint32_t first_, last_;
+  std::uint32_t first_, begin_at_, end_at_, last_;
   AllocCount begin_, end_;
 };
 
@@ -104,8 +106,18 @@ class Marks {
 struct Progress {
   std::mutex mutex;
   std::condition_variable changed;
+  std::uint32_t marks = 0;
   std::uint32_t ended = 0;
   std::uint32_t failed = 0;
+
+  void wait_for_mark(std::uint32_t n) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return marks >= n || failed != 0; });
+  }
+  void wait_for_end(std::uint32_t n) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return ended == n; });
+  }
 };
 
 // The cores of scheduler and router, one after the other in this thread.
@@ -116,7 +128,7 @@ class DirectLoop {
 
   void admit(const Request& request) {
     Admit m;
-    m.id = {request.client, 1};
+    m.id = {request.client, request.client};  // generations are the dispatcher's, and never the same
     m.request = Shared<Request>::of(request);
     call(m);
   }
@@ -206,21 +218,21 @@ Result<ScriptedFigures> run_mailboxes(const ScriptedRun& run) {
   Marks marks(run.steps);
   for (std::uint32_t i = 1; i <= run.rows; ++i) {
     const auto id = runtime->submit(make_request(run, i), [&](const RequestEvent& event) {
-      if (event.token != nullptr && event.request.client == 1) marks.on_token(event.token->index);
-      if (event.finish == nullptr) return;
+      const bool mark = event.token != nullptr && event.request.client == 1 && marks.on_token(event.token->index);
+      if (!mark && event.finish == nullptr) return;
       const std::lock_guard lock(progress.mutex);
-      ++progress.ended;
-      if (event.finish->reason != FinishReason::length) ++progress.failed;
+      if (mark) ++progress.marks;
+      if (event.finish != nullptr) ++progress.ended;
+      if (event.finish != nullptr && event.finish->reason != FinishReason::length) ++progress.failed;
       progress.changed.notify_one();
     });
     if (!id) return id.error();
   }
+  progress.wait_for_mark(1);
   const RuntimeMetrics before = runtime->metrics();
-  {
-    std::unique_lock lock(progress.mutex);
-    progress.changed.wait(lock, [&] { return progress.ended == run.rows; });
-  }
+  progress.wait_for_mark(2);
   const RuntimeMetrics after = runtime->metrics();
+  progress.wait_for_end(run.rows);
   if (progress.failed != 0) return Error{ErrorCode::internal, "a request of the benchmark did not run to its length"};
   (void)runtime->drain(std::chrono::seconds(10));
   ScriptedFigures out = evaluate(run, model->times());
