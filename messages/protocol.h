@@ -84,6 +84,8 @@ struct Open {
   RequestId request;
   std::uint32_t n_tokens = 0;  // of the prompt (after a preemption: with the output so far)
   AdapterRef adapter;
+  Shared<Request> params;      // its prompt may be found in the prefix cache, and goes there; none: neither
+  std::vector<Token> output;   // after a preemption: the output so far
 };
 struct Opened {
   TraceCtx ctx;
@@ -203,7 +205,7 @@ template <class I> auto inspect(I& f, Drained& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, Halt& x) { return f(x.ctx, x.error); }
 template <class I> auto inspect(I& f, Tick& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, SetTimer& x) { return f(x.at); }
-template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter); }
+template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output); }
 template <class I> auto inspect(I& f, Opened& x) { return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts); }
 template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }
 template <class I> auto inspect(I& f, Accepted& x) { return f(x.ctx, x.ticket, x.error, x.facts); }

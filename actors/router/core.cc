@@ -21,11 +21,11 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
       depth(std::max(1u, std::min(c.depth, m.max_depth))),
       table_capacity((m.context_length + m.block_size - 1) / m.block_size),
       pool(m.kv_blocks),
+      cache(pool, m.block_size),
       sequences(m.n_slots * 2) {  // as many again may be detached
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
   for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
-  pending_deltas.reserve(m.max_rows);
 }
 
 RouterSequence* RouterCore::State::find(SeqId id) {
@@ -66,6 +66,12 @@ RouterCore::~RouterCore() = default;
 
 DeviceFacts RouterCore::facts() const { return s_->facts(); }
 
+RouterStats RouterCore::stats() const {
+  RouterStats stats = s_->stats;
+  stats.reclaimed = s_->cache.reclaimed();
+  return stats;
+}
+
 void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
   s_->ring.resize(m.slots.size());
   for (std::size_t i = 0; i < m.slots.size(); ++i) {
@@ -92,6 +98,17 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     q.adapter = m.adapter;
     q.slot = s.free_slots.back();
     s.free_slots.pop_back();
+    if (s.config.prefix_cache && m.params) {
+      q.params = m.params;
+      q.output = m.output;
+      q.last_published = s.cache.acquire(q.known(), q.adapter, q.table);
+      q.published = static_cast<std::uint32_t>(q.table.size());
+      q.launched_len = q.settled_len = q.published * s.model.block_size;
+      q.resend = q.published > 0;
+      s.stats.prefix_hits += q.published > 0 ? 1 : 0;
+      s.stats.prefix_blocks += q.published;
+    }
+    answer.cached_len = q.settled_len;
     answer.seq = q.id;
     answer.slot = q.slot;
   } else {
@@ -124,14 +141,17 @@ void RouterCore::on(const Await& m, TimeNs, RouterOutbox& out) {
 
 void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   State& s = *s_;
-  if (m.ring_slot >= s.ring.size()) return;
+  if (m.ring_slot >= s.ring.size() || s.ring[m.ring_slot].use != RingSlot::Use::in_flight || s.ring[m.ring_slot].ticket != m.result->ticket) {
+    ++s.stats.late;
+    return;
+  }
   RingSlot& slot = s.ring[m.ring_slot];
-  if (slot.use != RingSlot::Use::in_flight || slot.ticket != m.result->ticket) return;  // late: of a step that was given up
   --s.in_flight;
   for (OpenRow& row : slot.rows) {
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
-    if (m.result->error.code != ErrorCode::none) s.resend_table(q);
+    if (m.result->error.code != ErrorCode::none) q.resend = true;  // the step may not have changed the device's tables
+    else if (row.whole_table) q.resend = false;
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
@@ -182,64 +202,18 @@ void RouterCore::finish_teardown(RouterOutbox& out) {
   State& s = *s_;
   for (RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0) continue;
-    for (const BlockId block : q.table) (void)s.pool.drop(block, false);
+    if (!q.released)
+      for (const BlockId block : q.table) (void)s.cache.drop(block, false);
     s.finish_release(q);
   }
   for (RingSlot& slot : s.ring) {
     slot.use = RingSlot::Use::free;
     slot.result = {};
   }
+  s.cache.clear();
   s.quiesce_pending = false;
   s.life = State::Life::closed;
   out.push(TornDown{{}, s.facts()});
-}
-
-std::string RouterCore::check() const {
-  const State& s = *s_;
-  const auto& pool = s.pool;
-  if (pool.free() + pool.used() + pool.cached() + pool.fenced() != pool.total()) return "R8: the block classes do not sum to the total";
-  std::vector<std::uint32_t> entries(pool.total(), 0), fenced(pool.total(), 0), slots(s.model.n_slots, 0), open(s.sequences.size(), 0);
-  std::uint32_t in_flight = 0;
-  for (const RingSlot& r : s.ring) {
-    if (r.use != RingSlot::Use::in_flight) continue;
-    ++in_flight;
-    for (const OpenRow& row : r.rows) {
-      ++open[row.record];
-      const RouterSequence& q = s.sequences[row.record];
-      if (q.id != row.seq) return "R3: the record of " + label(row.seq) + " was reused while " + label(r.ticket) + " names it";
-      if (row.ahead_blocks > q.table.size()) return "R8: more blocks are booked ahead for " + label(row.seq) + " than it has";
-    }
-  }
-  if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
-  for (std::size_t i = 0; i < s.sequences.size(); ++i) {
-    const RouterSequence& q = s.sequences[i];
-    if (q.id.incarnation == 0) {
-      if (open[i] != 0) return "R3: a freed sequence is named by a step in flight";
-      continue;
-    }
-    if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
-    if (q.released && q.open_steps == 0) return "R3: " + label(q.id) + " is past its fence and was not given back";
-    if (q.settled_len > q.launched_len || q.launched_len > q.table.size() * s.model.block_size)
-      return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " + std::to_string(q.launched_len) +
-             ", covered " + std::to_string(q.table.size() * s.model.block_size);
-    if (q.slot != RouterSequence::kNoSlot && slots[q.slot]++ != 0) return "R3: slot " + std::to_string(q.slot) + " has two sequences";
-    for (const BlockId block : q.table) {
-      if (q.released) ++fenced[block];
-      else ++entries[block];
-    }
-  }
-  for (const std::uint32_t slot : s.free_slots)
-    if (slots[slot]++ != 0) return "R3: slot " + std::to_string(slot) + " is free and taken";
-  if (std::count(slots.begin(), slots.end(), 1u) != static_cast<std::ptrdiff_t>(slots.size())) return "R8: a slot is lost";
-  for (BlockId b = 0; b < pool.total(); ++b) {
-    if (pool.references(b) != entries[b]) return "R8: block " + std::to_string(b) + " has " + std::to_string(pool.references(b)) +
-                                                 " references and " + std::to_string(entries[b]) + " table entries";
-    const auto cls = pool.class_of(b);
-    if ((cls == device::BlockPool::Class::fenced) != (entries[b] == 0 && fenced[b] > 0))
-      return "R3: block " + std::to_string(b) + " is fenced without a fence, or the reverse";
-    if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0) return "R3: block " + std::to_string(b) + " is free and in a table";
-  }
-  return {};
 }
 
 }  // namespace troupe::actors

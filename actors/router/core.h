@@ -4,7 +4,9 @@
 // Invariants, after every message
 //   - every block is in exactly one class: free + used + cached + fenced == total (R8);
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
-//   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4).
+//   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4);
+//   - a block in the prefix cache holds settled positions only and is never written again (R3).
+// Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
 #pragma once
@@ -18,9 +20,34 @@
 
 namespace troupe::actors {
 
+// Switches that break one rule each, for negative controls only.
+enum class RouterFault : std::uint8_t {
+  none,
+  free_at_finish,     // R3: blocks and slot return while steps in flight name them
+  skip_rollback,      // R2: the launched length does not fall
+  reuse_ring_early,   // R4: a slot whose logits are being read is used again
+  optimistic_length,  // R2: what is launched counts as settled
+  stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
+};
+
 struct RouterConfig {
   std::uint32_t incarnation = 1;
   std::uint32_t depth = 2;  // most steps in flight, cut to ModelInfo::max_depth; ring slots = depth + 1
+  bool prefix_cache = true;
+  RouterFault fault = RouterFault::none;
+};
+
+// Counted since start.
+struct RouterStats {
+  std::uint64_t releases_now = 0;     // sequences that nothing in flight named
+  std::uint64_t releases_fenced = 0;  // sequences that waited at their fence (R3)
+  std::uint64_t kv_refusals = 0;      // launches answered kv_exhausted
+  std::uint64_t ring_refusals = 0;
+  std::uint64_t prefix_hits = 0;      // opens that found blocks
+  std::uint64_t prefix_blocks = 0;    // blocks that they found
+  std::uint64_t published = 0;
+  std::uint64_t reclaimed = 0;
+  std::uint64_t late = 0;             // completions of nothing that is open
 };
 
 using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;
@@ -40,6 +67,7 @@ class RouterCore {
   void on(const Teardown& m, TimeNs now, RouterOutbox& out);
 
   DeviceFacts facts() const;
+  RouterStats stats() const;
   // Walks every table and recounts: empty, or a sentence that names the first rule that is broken. For tests, the
   // simulator and fault dumps; O(sequences + blocks).
   std::string check() const;

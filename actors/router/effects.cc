@@ -15,23 +15,26 @@ DeviceError unsupported(const char* effect) {
 
 }  // namespace
 
-void RouterCore::State::add_entry(RouterSequence& s, BlockId block) {
-  if (s.slot != RouterSequence::kNoSlot) pending_deltas.push_back({s.slot, static_cast<std::uint32_t>(s.table.size()), block});
-  s.table.push_back(block);
-}
-
-// A step that failed may not have changed the device's tables: its sequences' entries go with the next step again.
-void RouterCore::State::resend_table(const RouterSequence& s) {
-  if (s.slot == RouterSequence::kNoSlot || s.released) return;
-  for (std::uint32_t i = 0; i < s.table.size(); ++i) pending_deltas.push_back({s.slot, i, s.table[i]});
+// Full blocks of known tokens, once they are settled; they are never written again (R3).
+void RouterCore::State::publish(RouterSequence& s) {
+  const device::TokenHistory known = s.known();
+  const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
+  while (s.published < full) {
+    const BlockId block = s.table[s.published];
+    s.last_published = cache.publish(block, s.last_published, known, s.published * model.block_size, s.adapter);
+    stats.published += s.last_published.block == block ? 1 : 0;
+    ++s.published;
+  }
 }
 
 void RouterCore::State::finish_release(RouterSequence& s) {
-  for (const BlockId block : s.table)
-    if (pool.class_of(block) == device::BlockPool::Class::fenced) (void)pool.settle(block);
+  // Last block first: what is idle longest is reclaimed first, and a block is of no use without those before it.
+  if (s.fenced)
+    for (auto block = s.table.rbegin(); block != s.table.rend(); ++block) (void)cache.settle(*block);
   if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
   free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
   s.table.clear();
+  s.params = {};
   s.id = {};
 }
 
@@ -50,7 +53,8 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch != s->epoch || e->settled_len < s->settled_len || e->settled_len > s->launched_len)
       return bad(label(effect) + ": epoch " + std::to_string(s->epoch) + ", settled " + std::to_string(s->settled_len) + ", launched " +
                  std::to_string(s->launched_len));
-    s->settled_len = e->settled_len;
+    s->settled_len = config.fault == RouterFault::optimistic_length ? s->launched_len : e->settled_len;
+    publish(*s);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.
     if (RingSlot* slot = find(e->ticket)) {
@@ -60,19 +64,21 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
   } else if (const auto* e = std::get_if<Rollback>(&effect)) {
     if (e->epoch <= s->epoch) return bad(label(effect) + ": the sequence is at epoch " + std::to_string(s->epoch));
     s->epoch = e->epoch;
-    s->launched_len = s->settled_len;
+    if (config.fault != RouterFault::skip_rollback) s->launched_len = s->settled_len;
     for (RingSlot& slot : ring)
       for (OpenRow& row : slot.rows)
         if (row.seq == e->seq) row.ahead_blocks = 0;
   } else if (std::holds_alternative<ReleaseSeq>(effect)) {
-    const bool fence = s->open_steps > 0;
-    for (const BlockId block : s->table) {
-      if (auto dropped = pool.drop(block, fence); dropped.has_error())
+    const bool fence = s->open_steps > 0 && config.fault != RouterFault::free_at_finish;
+    ++(fence ? stats.releases_fenced : stats.releases_now);
+    for (auto block = s->table.rbegin(); block != s->table.rend(); ++block) {
+      if (auto dropped = cache.drop(*block, fence); dropped.has_error())
         return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
     }
     outcome.fenced = fence;
     outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size());
     s->released = true;
+    s->fenced = fence;
     if (!fence) finish_release(*s);
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     RingSlot* slot = find(e->ticket);
@@ -82,13 +88,14 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     const std::uint32_t want = (std::min(e->positions, model.context_length) + model.block_size - 1) / model.block_size;
     if (e->positions > model.context_length) return bad(label(effect) + ": past the context of " + std::to_string(model.context_length));
     const auto have = static_cast<std::uint32_t>(s->table.size());
-    if (want > have && want - have > pool.free()) {
+    if (want > have && want - have > cache.available()) {
       DeviceError error = device_error(DeviceError::Phase::effect, ErrorCode::kv_exhausted, label(effect) + ": not enough free KV blocks");
-      error.missing_blocks = want - have - pool.free();
+      error.missing_blocks = want - have - cache.available();
       return error;
     }
     while (s->table.size() < want) {
-      add_entry(*s, pool.take().value());
+      s->table.push_back(cache.take().value());
+      s->resend = true;
       ++outcome.blocks;
     }
   } else if (const auto* e = std::get_if<CompactSlot>(&effect)) {
@@ -98,7 +105,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     free_slots.erase(free);
     free_slots.push_back(s->slot);
     s->slot = e->to_slot;
-    for (std::uint32_t i = 0; i < s->table.size(); ++i) pending_deltas.push_back({s->slot, i, s->table[i]});
+    s->resend = true;
   } else if (std::holds_alternative<DetachSlot>(effect)) {
     if (s->open_steps > 0)
       return device_error(DeviceError::Phase::effect, ErrorCode::not_quiescent, label(effect) + ": a ticket in flight names the slot");

@@ -68,7 +68,8 @@ RingSlot* RouterCore::State::pick_slot(const StepPlan& plan) {
   if (in_flight >= depth) return nullptr;
   RingSlot* best = nullptr;
   for (RingSlot& slot : ring) {
-    if (slot.use != RingSlot::Use::free) continue;
+    const bool early = config.fault == RouterFault::reuse_ring_early && slot.use == RingSlot::Use::held;
+    if (slot.use != RingSlot::Use::free && !early) continue;
     const bool read = std::any_of(plan.rows.begin(), plan.rows.end(),
                                   [&](const Row& r) { return r.source.is_feed() && r.source.feed_ticket() == slot.ticket; });
     if (!read && (best == nullptr || slot.ticket < best->ticket)) best = &slot;
@@ -84,27 +85,28 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     const auto have = static_cast<std::uint32_t>(find(row.seq)->table.size());
     const std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size);
     if (want > have) need += want - have;
-    if (need > pool.free() && !first) first = i;
+    if (need > cache.available() && !first) first = i;
   }
   if (first) {
     DeviceError e = device_error(DeviceError::Phase::launch, ErrorCode::kv_exhausted,
-                                 "the plan needs " + std::to_string(need) + " KV blocks, " + std::to_string(pool.free()) + " are free", *first);
-    e.missing_blocks = need - pool.free();
+                                 "the plan needs " + std::to_string(need) + " KV blocks, " + std::to_string(cache.available()) + " are free", *first);
+    e.missing_blocks = need - cache.available();
     return e;
   }
   slot.rows.clear();
-  step.deltas.swap(pending_deltas);
   for (const Row& row : plan.rows) {
     RouterSequence& s = *find(row.seq);
-    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0};
+    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false};
     const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
     while (s.table.size() < end) {
-      s.table.push_back(pool.take().value());
+      s.table.push_back(cache.take().value());
       if (row.source.is_feed()) ++open.ahead_blocks;
     }
     // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
-    // never writes into a block of another sequence (R7).
-    for (std::uint32_t b = row.position / model.block_size; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
+    // never writes into a block of another sequence (R7). After a failed step, a move or a prefix hit, all of them.
+    const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
+    open.whole_table = s.resend;
+    for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow d;
     d.slot = s.slot;
     d.position = row.position;
@@ -115,6 +117,9 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
       d.feed_tag = row.source.feed_ticket().tag();
       for (const RingSlot& from : ring)
         if (from.ticket == row.source.feed_ticket()) d.feed_cells = from.handles.slot;
+      if (config.fault == RouterFault::stale_cell)
+        for (const RingSlot& other : ring)
+          if (other.ticket.step != 0 && other.ticket != row.source.feed_ticket() && &other != &slot) d.feed_cells = other.handles.slot, d.feed_tag = other.ticket.tag();
     } else {
       d.index = row.source.begin();
     }
@@ -169,6 +174,8 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
       }
     }
   }
+  if (answer.error.code == ErrorCode::kv_exhausted) ++s.stats.kv_refusals;
+  if (answer.error.code == ErrorCode::ring_exhausted) ++s.stats.ring_refusals;
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

@@ -8,6 +8,7 @@
 
 #include "actors/router/core.h"
 #include "device/kv/block_pool.h"
+#include "device/kv/prefix_cache.h"
 
 namespace troupe::actors {
 
@@ -23,8 +24,19 @@ struct RouterSequence {
   std::uint32_t settled_len = 0;
   std::uint32_t open_steps = 0;   // tickets in flight that name it
   bool released = false;          // waits at its fence (R3)
+  bool fenced = false;            // released with steps in flight: its blocks are
+  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
   std::uint64_t planned_in = 0;   // the last step that has a row of it
   std::vector<BlockId> table;
+
+  // For the prefix cache: the tokens that were known when it was opened, and how far they are published.
+  Shared<Request> params;
+  std::vector<Token> output;
+  std::uint32_t published = 0;    // blocks
+  device::PrefixCache::Ref last_published;
+  device::TokenHistory known() const {
+    return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output};
+  }
 };
 
 // A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
@@ -33,6 +45,7 @@ struct OpenRow {
   std::uint32_t record = 0;
   SeqId seq;
   std::uint32_t ahead_blocks = 0;
+  bool whole_table = false;
 };
 
 // A slot of the ring, with the step that it serves.
@@ -61,12 +74,12 @@ struct RouterCore::State {
   const std::uint32_t table_capacity;  // blocks in a full context
 
   device::BlockPool pool;
+  device::PrefixCache cache;
   std::vector<RouterSequence> sequences;
   std::vector<std::uint32_t> free_records;
   std::vector<std::uint32_t> free_slots;
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
-  std::vector<TableDelta> pending_deltas;  // of entries that changed since the last step; they go with the next
   std::uint64_t last_step = 0;  // highest step number that was accepted
   std::uint32_t in_flight = 0;
   bool quiesce_pending = false;
@@ -74,6 +87,8 @@ struct RouterCore::State {
   enum class Life : std::uint8_t { open, tearing, closed } life = Life::open;
   Pool<LaunchedStep> steps;
   Pool<StepResult> errors;
+  RouterStats stats;
+  std::vector<std::uint32_t> count_entries, count_fences, count_slots, count_open;  // check() only
 
   RouterSequence* find(SeqId id);
   RingSlot* find(Ticket ticket);  // in flight, unread or held
@@ -87,8 +102,7 @@ struct RouterCore::State {
 
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome);
-  void add_entry(RouterSequence& s, BlockId block);
-  void resend_table(const RouterSequence& s);
+  void publish(RouterSequence& s);
   void finish_release(RouterSequence& s);
 
   DeviceFacts facts() const;

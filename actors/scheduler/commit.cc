@@ -18,6 +18,8 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   }
   if (r->epoch != row.epoch || r->n_rows == 0 || r->rows[0].ticket != result.ticket) {
     ++stats.stale_results;
+    if (config.fault == SchedulerFault::forget_epoch && result.ok() && row.readback == RowReadback::argmax && r->output.size() + 1 < r->max_new)
+      commit_token(*r, result.rows[i].id, 0, nullptr, 0);
     return;
   }
   if (!result.ok()) return row_failed(*r, result.error.code, result.error.what);
@@ -69,6 +71,7 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
   r.sampler_fresh = false;
   r.sampler_knows = true;
   r.sampling = result.ticket;
+  ++stats.host_chosen;
 }
 
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
@@ -91,6 +94,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min ? q.stop.stop : no_stops, b.text);
   e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
   b.events.push_back(e);
+  if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(e);
 
   const bool ends = std::find(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) != q.stop.stop_token_ids.end() ||
                     (!q.stop.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end());
@@ -124,6 +128,7 @@ void SchedulerCore::State::redo(Live& r) {
 void SchedulerCore::State::row_failed(Live& r, ErrorCode code, const std::string& what) {
   ++stats.failed_rows;
   if (++r.failures > 1) return finish(r, FinishReason::error, Error{code, what});
+  ++stats.retries;
   redo(r);
 }
 
@@ -139,7 +144,7 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   r.text.flush(b.text);
   f.text_size = static_cast<std::uint32_t>(b.text.size()) - f.text_begin;
   f.error = std::move(error);
-  b.finishes.push_back(std::move(f));
+  if (config.fault != SchedulerFault::drop_terminal || r.id.generation % 8 != 5) b.finishes.push_back(std::move(f));
   ended.push_back(r.id);
   if (r.sampler_knows) sampler_closed.push_back(r.id);
   if (r.phase == Live::Phase::waiting) {

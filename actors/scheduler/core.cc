@@ -115,7 +115,10 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
     if (ours) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
-      r->cached_len = r->launched = r->settled = m.cached_len;
+      r->launched = r->settled = m.cached_len;
+      if (!r->preempted) r->cached_len = m.cached_len;
+      else r->immune_until = r->output.size() + s.config.resume_immunity, ++s.stats.resumes;
+      s.stats.cached_tokens += m.cached_len;
     } else {
       s.effects.push_back(ReleaseSeq{m.seq});  // ended while it was opened
     }
@@ -145,7 +148,8 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   const StepResult& result = *m.result;
   s.facts = m.facts;
   s.last_settled = now;
-  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket) return;  // not ours: counted by nobody, named by R5's tests
+  s.ring_blocked = false;
+  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket) return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)
   std::rotate(s.pipeline.begin(), s.pipeline.begin() + 1, s.pipeline.begin() + s.n_pipeline);
   --s.n_pipeline;
   const PipelineStep& step = s.pipeline[s.n_pipeline];
@@ -166,6 +170,7 @@ void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
   const auto pending = std::find(s.samples.begin(), s.samples.end(), b.ticket);
   if (pending == s.samples.end()) return;  // the answer to closed requests only
   s.samples.erase(pending);
+  s.ring_blocked = false;
   s.effects.push_back(ReadLogits{b.ticket});
   for (const SampledRow& row : b.rows) {
     Live* r = s.find(row.request);
@@ -186,6 +191,7 @@ void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
   s.facts = m.facts;
   if (s.applying > 0) --s.applying;
+  s.ring_blocked = false;
   if (m.error.code != ErrorCode::none) s.halt(m.error);
   for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
   s.advance(now, out);

@@ -15,7 +15,14 @@
 namespace troupe::actors {
 
 // Switches that break one rule each, for negative controls only (R1, R2 tests; `troupe verify --fault`).
-enum class SchedulerFault : std::uint8_t { none, keep_overrun, ignore_mask_change };
+enum class SchedulerFault : std::uint8_t {
+  none,
+  keep_overrun,        // R2: a row fed past a stop is committed
+  ignore_mask_change,  // R2: rows launched with an older mask are committed
+  drop_terminal,       // R5: now and then a request ends and its client is not told
+  deliver_twice,       // R5: now and then a token goes out twice
+  forget_epoch,        // R2: a disowned row's result is committed
+};
 
 struct SchedulerConfig {
   std::uint32_t router_incarnation = 1;
@@ -23,6 +30,7 @@ struct SchedulerConfig {
   std::uint32_t max_batch = 32;          // running requests; cut to ModelInfo::max_rows
   std::uint32_t step_tokens = 512;       // token budget of a step, prefill chunks and decode rows together
   std::uint32_t max_waiting = 1024;      // requests beyond it are the dispatcher's to refuse
+  std::uint32_t resume_immunity = 16;    // tokens that a resumed request generates before it is preempted again, if another can be
   SchedulerFault fault = SchedulerFault::none;
 };
 
@@ -40,6 +48,13 @@ struct SchedulerStats {
   std::uint64_t preemptions = 0;
   std::uint64_t tokens = 0;             // committed
   std::uint64_t prefill_tokens = 0;     // launched
+  std::uint64_t retries = 0;            // failed rows that were launched once more (R7)
+  std::uint64_t resumes = 0;            // opened again after a preemption
+  std::uint64_t kv_waits = 0;           // launches refused for blocks that waited, and preempted nobody
+  std::uint64_t fence_waits = 0;        // of those: because enough was fenced (R10)
+  std::uint64_t ring_waits = 0;         // launches refused for a ring slot
+  std::uint64_t host_chosen = 0;        // rows that went to the sampler
+  std::uint64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
 };
 
 using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer>;

@@ -21,13 +21,13 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
   while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
     Live& r = live[waiting.front()];
     const std::uint32_t need = blocks_for(r.known() + 1, model.block_size);
-    if (!running.empty() && need + promised > facts.free_blocks) break;
+    if (!running.empty() && need + promised > facts.free_blocks + facts.cached_blocks) break;
     promised += need;
     ++opening;
     r.phase = Live::Phase::opening;
     running.push_back(waiting.front());
     waiting.pop_front();
-    out.push(Open{{}, r.id, r.known(), r.request->adapter});
+    out.push(Open{{}, r.id, r.known(), r.request->adapter, r.request, r.output});
   }
 }
 
@@ -68,11 +68,13 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
 }
 
 // Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
-// the token budget. Where the batch is cut, the next plan starts with who was left out.
+// the token budget. Where the batch is cut, the next plan starts with who was left out, and if nothing was left for the
+// first chunk it has half of the next plan: neither waits for ever behind the other, whatever arrives.
 bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   if (unanswered || halted.code != ErrorCode::none || running.empty() || n_pipeline >= depth) return false;
   if (n_pipeline + samples.size() >= depth + 1) return false;  // every ring slot is in flight or being read (R4)
   if (!samples.empty() && n_pipeline > 0) return false;        // the device is busy, and rows at the sampler can still join
+  if (ring_blocked) return false;
   if (turn >= running.size()) turn = 0;
 
   Draft<StepPlan> draft = plans.draft();
@@ -86,8 +88,10 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
 
   std::uint32_t budget = step_tokens, logits = 0;
   std::optional<std::uint32_t> cut;
+  std::optional<bool> chunk_served;  // the first chunk that was due
   bool decode = false, fed = false;
-  for (const bool chunks : {false, true}) {
+  const bool order[] = {chunks_first, !chunks_first};
+  for (const bool chunks : order) {
     for (std::uint32_t k = 0; k < running.size(); ++k) {
       const std::uint32_t at = chunks ? k : static_cast<std::uint32_t>((turn + k) % running.size());
       Live& r = live[running[at]];
@@ -95,10 +99,12 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       if (choice != RowChoice::host && choice != RowChoice::feed) continue;
       const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
       if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
-      const std::uint32_t n = std::min(known, budget);
+      const std::uint32_t n = std::min(known, chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget);
       const bool produces = choice == RowChoice::feed || n == known;
       const bool to_host = produces && needs_host(r, static_cast<std::uint32_t>(r.output.size()) + r.ahead());
-      if (n == 0 || plan.rows.size() >= model.max_rows || (to_host && logits >= model.max_logits_rows)) {
+      const bool fits = n > 0 && plan.rows.size() < model.max_rows && !(to_host && logits >= model.max_logits_rows);
+      if (chunks && !chunk_served) chunk_served = fits;
+      if (!fits) {
         if (!chunks && !cut) cut = at;
         continue;
       }
@@ -110,6 +116,7 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       add_row(plan, step, running[at], choice, n);
     }
   }
+  chunks_first = !chunk_served.value_or(true);
   turn = cut.value_or(0);
   if (plan.rows.empty()) return false;
 
@@ -139,7 +146,10 @@ void SchedulerCore::State::refused(const DeviceError& error) {
   }
   switch (error.code) {
     case ErrorCode::kv_exhausted: no_room(step, error); break;
-    case ErrorCode::ring_exhausted: break;  // a settle gives a slot back
+    case ErrorCode::ring_exhausted:  // a settle gives a slot back, or logits that were read
+      ++stats.ring_waits;
+      ring_blocked = n_pipeline > 0 || !samples.empty();
+      break;
     default: halt(error); break;
   }
 }
@@ -156,26 +166,45 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
     r->kv_blocked = true;
     if (!row.fed && (must == nullptr || r->admitted < must->admitted)) must = r;
   }
+  ++stats.kv_waits;
   if (must == nullptr) return;
   const std::size_t releases =
       static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
-  if (facts.fenced_blocks >= error.missing_blocks || releases > 0) return;
-  Live* victim = nullptr;
-  for (const std::uint32_t i : running) {
-    Live& r = live[i];
-    if (r.phase == Live::Phase::running && (victim == nullptr || r.admitted > victim->admitted)) victim = &r;
+  if (facts.fenced_blocks >= error.missing_blocks || releases > 0) {
+    ++stats.fence_waits;
+    return;
   }
-  // If the newest is the one that must have it, it waits as long as another one moves.
+  Live* victim = choose_victim();
+  // If it is the one that must have it, it waits as long as another one moves.
   const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
+    --stats.kv_waits;
     preempt(*victim);
   } else if (!moving) {
     finish(*must, FinishReason::error, Error{ErrorCode::kv_exhausted, error.what + ": the request does not fit the KV pool"});
   }
 }
 
+// The newest, so that the oldest always goes on; one that was resumed lately only if there is no other.
+Live* SchedulerCore::State::choose_victim() {
+  Live* oldest = nullptr;
+  Live* victim = nullptr;
+  const auto immune = [](const Live& r) { return r.output.size() < r.immune_until; };
+  for (const std::uint32_t i : running) {
+    Live& r = live[i];
+    if (r.phase == Live::Phase::running && (oldest == nullptr || r.admitted < oldest->admitted)) oldest = &r;
+  }
+  for (const std::uint32_t i : running) {
+    Live& r = live[i];
+    if (r.phase != Live::Phase::running || &r == oldest) continue;
+    if (victim == nullptr || (immune(r) != immune(*victim) ? immune(*victim) : r.admitted > victim->admitted)) victim = &r;
+  }
+  return victim != nullptr ? victim : oldest;
+}
+
 void SchedulerCore::State::preempt(Live& r) {
   ++stats.preemptions;
+  r.preempted = true;
   const auto index = static_cast<std::uint32_t>(&r - live.data());
   effects.push_back(ReleaseSeq{r.seq});
   running.erase(std::find(running.begin(), running.end(), index));

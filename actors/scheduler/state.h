@@ -57,7 +57,9 @@ struct Live {
   bool sampler_knows = false;    // and has to be told when it ends
   bool closed_thinking = false;
   std::uint32_t failures = 0;    // in a row
-  std::uint32_t cached_len = 0;
+  std::uint32_t cached_len = 0;  // of the prompt, at its first opening
+  bool preempted = false;        // at least once
+  std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
   bool kv_blocked = false;       // blocks did not suffice for its next row: it sits out until something settles
   bool stop_pending = false;     // SchedulerFault::keep_overrun only
   TextStream text;
@@ -122,6 +124,8 @@ struct SchedulerCore::State {
   std::deque<std::uint32_t> waiting;    // order of service: resumed ones first
   std::vector<std::uint32_t> running;   // opening and running, in the order they were opened
   std::uint32_t turn = 0;               // where the next plan starts in `running`, when the last one was cut
+  bool chunks_first = false;            // the last plan had no room for the first chunk of a prompt that was due
+  bool ring_blocked = false;            // no ring slot was free: nothing is launched until something returns one
   std::uint64_t admissions = 0;
 
   std::vector<PipelineStep> pipeline;   // the first n_pipeline are in flight, oldest first; the rest is capacity
@@ -165,6 +169,7 @@ struct SchedulerCore::State {
   void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens);
   void refused(const DeviceError& error);
   void no_room(const PipelineStep& step, const DeviceError& error);
+  Live* choose_victim();
   void preempt(Live& r);
 
   // commit.cc

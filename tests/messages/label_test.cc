@@ -134,7 +134,7 @@ TEST(Label, MessagesOfTheEdges) {
 }
 
 TEST(Label, MessagesOfTheRouter) {
-  EXPECT_EQ(label(Open{kCtx, kRequest, 12, {3, 1}}), "Open 7#2 tokens=12 a3g1");
+  EXPECT_EQ(label(Open{kCtx, kRequest, 12, {3, 1}, {}, {}}), "Open 7#2 tokens=12 a3g1");
   EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}}), "Opened 7#2 s1.5 slot=2 cached=16");
   EXPECT_EQ(label(Opened{kCtx, kRequest, {}, 0, 0, {DeviceError::Phase::launch, ErrorCode::slot_exhausted, 0, 0, ""}, {}}),
             "Opened 7#2 launch/slot_exhausted");

@@ -116,7 +116,7 @@ template <class F> void for_each_sample(F&& f) {
   f(Admit{kCtx, kRequest, shared_request, 3});
   f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest}), f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5});
   f(Ended{kCtx, {kRequest, {8, 1}}}), f(Drain{kCtx}), f(Drained{kCtx}), f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
-  f(Open{kCtx, kRequest, 12, {3, 1}});
+  f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}});
   f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts()});
   f(Launch{kCtx, Shared<StepPlan>::of(plan()), false}), f(Launch{kCtx, {}, true});
   f(Accepted{kCtx, kTicket, kDeviceError, facts()}), f(Await{kCtx, kTicket});

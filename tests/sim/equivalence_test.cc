@@ -8,13 +8,13 @@
 namespace troupe::sim {
 namespace {
 
-struct Outcome {
+struct Ran {
   std::map<std::uint64_t, Stream> streams;
   actors::SchedulerStats stats;
 };
 
 // Submits the workload with arrivals in the middle and runs it to the end.
-Outcome run(const WorldOptions& options, const std::vector<Request>& workload) {
+Ran run(const WorldOptions& options, const std::vector<Request>& workload) {
   World world(options);
   std::mt19937_64 random(options.seed);
   for (const Request& q : workload) {
@@ -24,13 +24,13 @@ Outcome run(const WorldOptions& options, const std::vector<Request>& workload) {
   }
   world.run();
   EXPECT_EQ(world.violation(), "");
-  EXPECT_EQ(world.router().facts().free_blocks, world.router().facts().total_blocks) << "blocks did not come back";
+  EXPECT_EQ(world.router().facts().free_blocks + world.router().facts().cached_blocks, world.router().facts().total_blocks) << "blocks did not come back";
   EXPECT_EQ(world.router().facts().free_slots, world.router().facts().total_slots);
   EXPECT_EQ(world.router().facts().free_ring_slots, world.router().facts().ring_slots);
   return {world.streams(), world.scheduler().stats()};
 }
 
-std::string differs(const Outcome& a, const Outcome& b) {
+std::string differs(const Ran& a, const Ran& b) {
   for (const auto& [client, x] : a.streams) {
     const auto it = b.streams.find(client);
     if (it == b.streams.end()) return "client " + std::to_string(client) + " is missing";
@@ -57,12 +57,12 @@ TEST(Equivalence, EveryDepthAndScheduleGivesTheStreamsOfDepthOne) {
     WorkloadOptions w;
     w.seed = seed;
     const auto workload = make_workload(w, o.device);
-    const Outcome sync = run(o, workload);
+    const Ran sync = run(o, workload);
     for (const std::uint32_t depth : {1u, 2u, 3u, 4u}) {
       o.depth = depth;
       o.in_order = false;
       o.seed = seed * 10 + depth;
-      const Outcome other = run(o, workload);
+      const Ran other = run(o, workload);
       ASSERT_EQ(differs(sync, other), "") << "seed " << seed << " depth " << depth;
       overruns += other.stats.overruns;
       redone += other.stats.redone_rows;
@@ -83,7 +83,7 @@ TEST(Equivalence, GreedyStreamsEqualTheOracle) {
     w.sampled = false;
     auto workload = make_workload(w, o.device);
     for (Request& q : workload) q.stop.stop.clear();
-    const Outcome outcome = run(o, workload);
+    const Ran outcome = run(o, workload);
     for (const Request& q : workload)
       ASSERT_EQ(outcome.streams.at(q.client).tokens, expected_tokens(q, sim_model(o.device), o.device)) << "seed " << seed << " client " << q.client;
   }
@@ -96,13 +96,13 @@ TEST(Equivalence, HoldsUnderKvPressureWithPreemptions) {
     WorkloadOptions w;
     w.seed = seed;
     const auto workload = make_workload(w, o.device);
-    const Outcome undisturbed = run(o, workload);
+    const Ran undisturbed = run(o, workload);
     o.device.kv_blocks = 20;
     for (const std::uint32_t depth : {1u, 2u, 4u}) {
       o.depth = depth;
       o.in_order = false;
       o.seed = seed + depth;
-      const Outcome pressed = run(o, workload);
+      const Ran pressed = run(o, workload);
       ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth;
       preemptions += pressed.stats.preemptions;
     }
@@ -117,12 +117,12 @@ TEST(Equivalence, AFailedStepOrANanRowIsRetriedOnceAndChangesNothing) {
     WorkloadOptions w;
     w.seed = seed;
     const auto workload = make_workload(w, o.device);
-    const Outcome undisturbed = run(o, workload);
+    const Ran undisturbed = run(o, workload);
     o.depth = 3;
     o.in_order = false;
     o.device.fail_steps = {5, 35};  // far enough apart that no row meets two in a row
     o.device.nan_rows = {{20, 0}, {50, 1}};
-    const Outcome faulty = run(o, workload);
+    const Ran faulty = run(o, workload);
     ASSERT_EQ(differs(undisturbed, faulty), "") << "seed " << seed;
     failed += faulty.stats.failed_rows;
   }
@@ -136,7 +136,7 @@ TEST(Equivalence, KeptOverrunsAreFound) {
     WorkloadOptions w;
     w.seed = seed;
     const auto workload = make_workload(w, o.device);
-    const Outcome sync = run(o, workload);
+    const Ran sync = run(o, workload);
     o.depth = 2;
     o.fault = actors::SchedulerFault::keep_overrun;
     found += differs(sync, run(o, workload)).empty() ? 0 : 1;
@@ -153,7 +153,7 @@ TEST(Equivalence, IgnoredMaskChangesAreFound) {
     w.seed = seed;
     w.sampled = w.stops = false;
     const auto workload = make_workload(w, o.device);
-    const Outcome sync = run(o, workload);
+    const Ran sync = run(o, workload);
     o.depth = 2;
     o.fault = actors::SchedulerFault::ignore_mask_change;
     found += differs(sync, run(o, workload)).empty() ? 0 : 1;

@@ -101,33 +101,59 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
     kv_at(position) = state;
   }
-  if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok) cell.status = CellStatus::no_token;
+  if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok) cell.status = CellStatus::no_token, ++faults_.nan;
   if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
 }
 
-EventDone SimDevice::run_head() {
+DeviceError SimDevice::enqueue(const Enqueue& m) {
+  const std::uint64_t step = m.step->ticket.step;
+  const bool half = options_.half_enqueued.count(step) > 0;
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back(m.step), DeviceError{};
+  if (half) queue_.push_back(m.step);
+  ++(half ? faults_.half : faults_.enqueue);
+  return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
+}
+
+std::optional<EventDone> SimDevice::run_head() {
   const Shared<LaunchedStep> step = std::move(queue_.front());
   queue_.pop_front();
+  const std::uint64_t number = step->ticket.step;
   EventDone done{{}, step->ticket, step->slot.slot, {}};
-  if (options_.lose_at != 0 && step->ticket.step >= options_.lose_at) {
+  if (options_.lose_at != 0 && number >= options_.lose_at) {
+    ++faults_.lost;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
     return done;
   }
-  if (options_.fail_steps.count(step->ticket.step) > 0) {  // before it did anything: its table entries are lost too
+  if (options_.fail_steps.count(number) > 0) {
+    ++faults_.failed_early;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed (injected)"};
     return done;
   }
+  const bool half = options_.half_enqueued.count(number) > 0, late = options_.fail_late.count(number) > 0;
   for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
-  for (std::uint32_t i = 0; i < step->rows.size(); ++i) run_row(*step, i);
+  const std::size_t n = half || late ? step->rows.size() / 2 : step->rows.size();
+  for (std::uint32_t i = 0; i < n; ++i) run_row(*step, i);
+  if (half) return std::nullopt;
+  if (late) {
+    ++faults_.failed_late;
+    done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed half-way (injected)"};
+  } else if (options_.event_errors.count(number) > 0) {
+    ++faults_.event;
+    done.error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "the event could not be asked (injected)"};
+  }
   return done;
 }
 
-StepResult SimDevice::read(const ReadSlot& m) const {
+StepResult SimDevice::read(const ReadSlot& m) {
   StepResult r;
   r.ticket = m.ticket;
   r.error = m.error;
+  if (r.ok() && options_.readback_errors.count(m.ticket.step) > 0) {
+    ++faults_.readback;
+    r.error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "the readback failed (injected)"};
+  }
   if (!r.ok()) return r;
   const Slot& slot = slots_[m.ring_slot];
   r.rows.assign(slot.readback.begin(), slot.readback.begin() + m.n_rows);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -25,7 +26,14 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
-  std::set<std::uint64_t> fail_steps;                          // step numbers that fail as a whole
+  // Faults, by step number.
+  std::set<std::uint64_t> fail_steps;       // fails before it did anything: its table entries are lost too
+  std::set<std::uint64_t> fail_late;        // fails after its table entries and half its rows
+  std::set<std::uint64_t> event_errors;     // runs, and asking its event fails
+  std::set<std::uint64_t> readback_errors;  // runs, and its readback fails
+  std::set<std::uint64_t> enqueue_errors;   // is not enqueued
+  std::set<std::uint64_t> half_enqueued;    // is enqueued in part: half its rows run, and its event is never recorded
+  std::uint64_t hang_at = 0;                // from this step on nothing completes; 0 = never
   std::set<std::pair<std::uint64_t, std::uint32_t>> nan_rows;  // (step number, row) whose logits are all NaN
   std::uint64_t lose_at = 0;                                   // from this step on the device is lost; 0 = never
 };
@@ -42,12 +50,21 @@ class SimDevice {
   SimDevice(const SimDeviceOptions& options, std::uint32_t ring_slots);
 
   std::vector<SlotHandles> ring() const;
-  void enqueue(const Enqueue& m) { queue_.push_back(m.step); }
-  std::size_t queued() const { return queue_.size(); }
-  // Runs the oldest step that was enqueued.
-  EventDone run_head();
+  // The error, if enqueueing fails.
+  DeviceError enqueue(const Enqueue& m);
+  // Whether the oldest step that was enqueued can go on.
+  bool runnable() const { return !queue_.empty() && !(options_.hang_at != 0 && queue_.front()->ticket.step >= options_.hang_at); }
+  bool hung() const { return !queue_.empty() && !runnable(); }
+  // Runs it. None: its event was never recorded.
+  std::optional<EventDone> run_head();
   // Reads a ring slot as the device actor does: n_rows entries and a view of n_logits rows.
-  StepResult read(const ReadSlot& m) const;
+  StepResult read(const ReadSlot& m);
+
+  // How often each fault struck.
+  struct Faults {
+    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0;
+  };
+  const Faults& faults() const { return faults_; }
 
  private:
   struct Cell {
@@ -67,6 +84,7 @@ class SimDevice {
   std::vector<std::uint64_t> kv_;  // [block][offset]
   std::vector<Slot> slots_;
   std::deque<Shared<LaunchedStep>> queue_;
+  Faults faults_;
 };
 
 }  // namespace troupe::sim

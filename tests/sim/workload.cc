@@ -4,6 +4,15 @@
 
 namespace troupe::sim {
 
+Request greedy_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t max_tokens) {
+  Request q;
+  q.client = client;
+  for (std::uint32_t i = 0; i < prompt; ++i) q.prompt.push_back((i * 7 + static_cast<Token>(client)) % 64);
+  q.stop.max_tokens = max_tokens;
+  q.stop.ignore_eos = true;
+  return q;
+}
+
 std::vector<Request> make_workload(const WorkloadOptions& o, const SimDeviceOptions& device) {
   std::mt19937_64 random(o.seed * 7919 + 17);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };

@@ -19,6 +19,9 @@ struct WorkloadOptions {
   bool stops = true;     // stop strings and stop ids, min_tokens
 };
 
+// `prompt` ids that depend on the client, greedy, exactly `max_tokens` tokens.
+Request greedy_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t max_tokens);
+
 // Clients 1 … requests.
 std::vector<Request> make_workload(const WorkloadOptions& options, const SimDeviceOptions& device);
 

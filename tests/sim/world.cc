@@ -1,10 +1,14 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::sim {
 
 namespace {
+
+constexpr TimeNs kStepTimeout = TimeNs{60} * 1'000'000'000;
+constexpr std::size_t kMaxMailbox = 64;  // of one pair of actors (R11)
 
 actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
   actors::SchedulerConfig c;
@@ -18,6 +22,14 @@ actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
 actors::RouterConfig router_config(const WorldOptions& o) {
   actors::RouterConfig c;
   c.depth = o.depth;
+  c.prefix_cache = o.prefix_cache;
+  c.fault = o.router_fault;
+  return c;
+}
+
+actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
+  actors::DispatcherConfig c;
+  c.max_live = o.max_live;
   return c;
 }
 
@@ -25,22 +37,26 @@ actors::RouterConfig router_config(const WorldOptions& o) {
 
 World::World(const WorldOptions& o)
     : options_(o),
+      ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
       random_(o.seed),
       model_(sim_model(o.device)),
-      device_(o.device, o.depth + 1),
-      dispatcher_({}, model_),
+      device_(o.device, ring_slots_),
+      witness_(model_, ring_slots_),
+      dispatcher_(dispatcher_config(o), model_),
       scheduler_(scheduler_config(o), model_),
       router_(router_config(o), model_),
-      device_core_(o.depth + 1, TimeNs{60} * 1'000'000'000),
+      device_core_(ring_slots_, kStepTimeout),
       sampler_(o.device.vocab) {
   router_.on(RingReady{{}, device_.ring()}, now_, router_out_);
 }
 
 void World::send(Actor from, Actor to, Message m) {
+  Queue* queue = nullptr;
   for (Queue& q : queues_)
-    if (q.from == from && q.to == to) return q.messages.emplace_back(order_++, std::move(m)), void();
-  queues_.push_back({from, to, {}});
-  queues_.back().messages.emplace_back(order_++, std::move(m));
+    if (q.from == from && q.to == to) queue = &q;
+  if (queue == nullptr) queue = &queues_.emplace_back(Queue{from, to, {}});
+  queue->messages.emplace_back(order_++, std::move(m));
+  if (queue->messages.size() > kMaxMailbox && from != Actor::edge) broken("R11: " + std::to_string(queue->messages.size()) + " messages wait for one actor");
 }
 
 void World::broken(std::string what) {
@@ -49,6 +65,19 @@ void World::broken(std::string what) {
 
 // Where each message of an outbox goes.
 template <class M> void World::route(Actor self, M m) {
+  if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
+  if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
+  if constexpr (std::is_same_v<M, Admit>) {
+    const auto it = expected_.find(m.request.get());
+    if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
+    accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false});
+  }
+  if constexpr (std::is_same_v<M, Accepted>) {
+    if (m.error.code == ErrorCode::none) refusals_ = 0;
+    else if (++refusals_ > 16 + 2 * options_.max_batch) broken("R10: launches are refused in a loop");
+  }
+  if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
+
   if constexpr (std::is_same_v<M, SetTimer>) timers_[static_cast<int>(self)] = m.at;
   else if constexpr (std::is_same_v<M, ReadSlot>) send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
   else if constexpr (std::is_same_v<M, SubmitReply>) send(self, Actor::edge, m);
@@ -64,6 +93,13 @@ template <class M> void World::route(Actor self, M m) {
   else if constexpr (std::is_same_v<M, Sample>) send(self, Actor::sampler, std::move(m));
   else if constexpr (std::is_same_v<M, Ended>) send(self, Actor::dispatcher, std::move(m));
   else static_assert(std::is_same_v<M, LoraReply> || std::is_same_v<M, TornDown>);
+}
+
+// What the Witness sees before the router does.
+template <class M> void World::observe(const M& m) {
+  if constexpr (std::is_same_v<M, Launch>) witness_.launch(m);
+  else if constexpr (std::is_same_v<M, Apply>) witness_.apply(m.effect);
+  else if constexpr (std::is_same_v<M, Completed>) witness_.completed(m);
 }
 
 template <class Core, class M, class Out> void World::call(Actor self, Core& core, const M& m, Out& out) {
@@ -88,6 +124,14 @@ Stream& World::stream_of(const RequestId& id) {
   return s;
 }
 
+World::Accepting* World::accepted(const RequestId& id) {
+  if (id.generation == 0 || id.generation > accepted_.size() || accepted_[id.generation - 1].id != id) {
+    broken("R5: something came for " + label(id) + ", which was never accepted");
+    return nullptr;
+  }
+  return &accepted_[id.generation - 1];
+}
+
 void World::receive(const TokenBatch& batch) {
   for (const TokenEvent& e : batch.events) {
     Stream& s = stream_of(e.request);
@@ -96,13 +140,35 @@ void World::receive(const TokenBatch& batch) {
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
+    Accepting* a = accepted(e.request);
+    if (a == nullptr || a->expected == nullptr) continue;
+    const std::vector<Token>& right = a->expected->tokens;
+    if (a->tokens >= right.size() || right[a->tokens] != e.id)
+      broken("R1: token " + std::to_string(a->tokens) + " of " + label(e.request) + " is " + std::to_string(e.id) + ", undisturbed it is " +
+             (a->tokens < right.size() ? std::to_string(right[a->tokens]) : "none"));
+    ++a->tokens;
   }
+  for (const Finish& f : batch.finishes) end(f);
   for (const Finish& f : batch.finishes) {
     Stream& s = stream_of(f.request);
     if (s.finish) broken("R5: a second end of " + label(f.request));
     s.text += batch.text.substr(f.text_begin, f.text_size);
     s.finish = f;
+    Accepting* a = accepted(f.request);
+    if (a == nullptr || a->expected == nullptr || (f.reason != FinishReason::stop && f.reason != FinishReason::length)) continue;
+    if (a->tokens != a->expected->tokens.size() || f.reason != a->expected->finish->reason || s.text != a->expected->text)
+      broken("R1: " + label(f) + ": undisturbed it is " + label(*a->expected->finish));
   }
+}
+
+void World::end(const Finish& f) {
+  finishes_.push_back(f);
+  if (Accepting* a = accepted(f.request)) {
+    if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
+  }
+  // R7: one failure is retried; an error needs a second one, or a device that is gone.
+  if (f.reason == FinishReason::error && !device_core_.lost() && witness_.hits(f.request) < 2)
+    broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
 }
 
 void World::deliver(Actor to, const Message& m) {
@@ -114,18 +180,20 @@ void World::deliver(Actor to, const Message& m) {
         switch (to) {
           case Actor::dispatcher: call(to, dispatcher_, x, dispatcher_out_); break;
           case Actor::scheduler: call(to, scheduler_, x, scheduler_out_); break;
-          case Actor::router: call(to, router_, x, router_out_); break;
+          case Actor::router:
+            observe(x);
+            call(to, router_, x, router_out_);
+            break;
           case Actor::device: call(to, device_core_, x, device_out_); break;
           case Actor::sampler: call(to, sampler_, x, sampler_out_); break;
           case Actor::stream:
             if constexpr (std::is_same_v<M, Enqueue>) {
-              device_.enqueue(x);
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
-              send(Actor::stream, Actor::device, Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, {}});
+              send(Actor::stream, Actor::device, Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
             }
             break;
           case Actor::edge:
-            if constexpr (std::is_same_v<M, SubmitReply>) reply_ = x;
+            if constexpr (std::is_same_v<M, SubmitReply>) replies_.push_back(x);
             else if constexpr (std::is_same_v<M, CancelReply>) cancels_.push_back(x);
             else if constexpr (std::is_same_v<M, Drained>) drained_ = true;
             else if constexpr (std::is_same_v<M, Deliver>) receive(*x.batch);
@@ -133,41 +201,44 @@ void World::deliver(Actor to, const Message& m) {
         }
       },
       m);
-  if (auto e = router_.check(); !e.empty()) broken(e);
-  if (auto e = scheduler_.check(); !e.empty()) broken(e);
+  if (!witness_.violation().empty()) broken(witness_.violation());
+  if (to == Actor::router)
+    if (auto e = router_.check(); !e.empty()) broken(e);
+  if (to == Actor::scheduler)
+    if (auto e = scheduler_.check(); !e.empty()) broken(e);
+}
+
+// A timer that is due; with nothing else to do, time jumps to the next one.
+bool World::fire_timer(bool idle) {
+  int next = -1;
+  for (int i = 0; i < 7; ++i)
+    if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
+  if (next < 0 || (!idle && *timers_[next] > now_)) return false;
+  now_ = std::max(now_, *timers_[next]);
+  timers_[next].reset();
+  deliver(static_cast<Actor>(next), Tick{});
+  return true;
 }
 
 bool World::step() {
-  std::vector<std::size_t> ready;
+  ready_.clear();
   for (std::size_t i = 0; i < queues_.size(); ++i)
-    if (!queues_[i].messages.empty()) ready.push_back(i);
-  const bool device = device_.queued() > 0;
-  const bool run_device = device && (ready.empty() || (!options_.in_order && random_() % (ready.size() + 2) == 0));
+    if (!queues_[i].messages.empty()) ready_.push_back(i);
+  const bool device = device_.runnable();
   now_ += 1000;
-  std::optional<TimeNs>& timer = timers_[static_cast<int>(Actor::scheduler)];
-  if (timer && (*timer <= now_ || (ready.empty() && !device))) {  // with nothing else to do, time jumps to it
-    now_ = std::max(now_, *timer);
-    timer.reset();
-    deliver(Actor::scheduler, Tick{});
+  if (fire_timer(ready_.empty() && !device)) return true;
+  if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
+    if (auto done = device_.run_head()) send(Actor::edge, Actor::device, std::move(*done));
     return true;
   }
-  if (run_device) {
-    send(Actor::edge, Actor::device, device_.run_head());
-    return true;
-  }
-  if (!ready.empty()) {
-    const std::size_t pick = options_.in_order ? *std::min_element(ready.begin(), ready.end(),
-                                                                   [&](std::size_t a, std::size_t b) {
-                                                                     return queues_[a].messages.front().first < queues_[b].messages.front().first;
-                                                                   })
-                                               : ready[random_() % ready.size()];
-    const Actor to = queues_[pick].to;
-    const Message m = std::move(queues_[pick].messages.front().second);
-    queues_[pick].messages.pop_front();
-    deliver(to, m);
-    return true;
-  }
-  return false;
+  if (ready_.empty()) return false;
+  const auto earlier = [&](std::size_t a, std::size_t b) { return queues_[a].messages.front().first < queues_[b].messages.front().first; };
+  const std::size_t pick = options_.in_order ? *std::min_element(ready_.begin(), ready_.end(), earlier) : ready_[random_() % ready_.size()];
+  const Actor to = queues_[pick].to;
+  const Message m = std::move(queues_[pick].messages.front().second);
+  queues_[pick].messages.pop_front();
+  deliver(to, m);
+  return true;
 }
 
 std::uint64_t World::run(std::uint64_t limit) {
@@ -177,13 +248,37 @@ std::uint64_t World::run(std::uint64_t limit) {
   return n;
 }
 
-SubmitReply World::submit(Request request) {
-  reply_.reset();
-  const std::uint64_t seed = random_();
-  send(Actor::edge, Actor::dispatcher, Submit{{}, Shared<Request>::of(std::move(request)), seed});
-  while (!reply_ && violation_.empty() && step()) {
+void World::finish() {
+  for (const Accepting& a : accepted_)
+    if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
+  const DeviceFacts f = router_.facts();
+  if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
+  if (!device_core_.lost() && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
+    broken("R8: not everything came back: " + label(f));
+  router_.on(Teardown{}, now_, router_out_);
+  bool told = false;
+  for (const auto& item : router_out_.items()) {
+    const auto* down = std::get_if<TornDown>(&item);
+    if (down == nullptr) continue;
+    told = down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
   }
-  return reply_.value_or(SubmitReply{});
+  if (!told) broken("R8: after teardown the pools are not whole");
+  router_out_.clear();
+}
+
+SubmitReply World::submit(Request request) {
+  const std::size_t answered = replies_.size();
+  post(std::move(request), nullptr);
+  while (replies_.size() == answered && violation_.empty() && step()) {
+  }
+  return replies_.size() > answered ? replies_.back() : SubmitReply{};
+}
+
+void World::post(Request request, const Stream* expected) {
+  const std::uint64_t seed = random_();
+  auto shared = Shared<Request>::of(std::move(request));
+  if (expected != nullptr) expected_[shared.get()] = expected;
+  send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
 }
 
 void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, Cancel{{}, client}); }

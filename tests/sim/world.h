@@ -1,17 +1,18 @@
 // The simulator: every core of one device in one thread, with a simulated stream in the place of driver and model. A
 // seed chooses the order of delivery (per pair of actors first in, first out, as CAF promises), when steps complete,
-// and what fails. After every message the books of router and scheduler are checked (R8 and what else check() says).
+// and what fails. After every message the books of router and scheduler are checked, by their own check() and by the
+// Witness; every token is compared with what is expected, if that is known (R1), and counted (R5).
 //
 // What it does not replace: the cores are the real ones, the same objects that the CAF shells call.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/witness.h"
 
 namespace troupe::sim {
 
@@ -29,8 +31,13 @@ struct WorldOptions {
   std::uint32_t depth = 2;
   std::uint32_t max_batch = 8;
   std::uint32_t step_tokens = 24;
+  std::uint32_t ring_slots = 0;      // 0: depth + 1
+  std::uint32_t max_live = 1024;
+  std::uint32_t device_lag = 1;      // the device runs a step about once in (lag + messages that are ready) turns
+  bool prefix_cache = true;
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
+  actors::RouterFault router_fault = actors::RouterFault::none;
   SimDeviceOptions device;
 };
 
@@ -49,6 +56,8 @@ class World {
 
   // Submits a request (its `client` must be unused among live ones) and runs until the dispatcher has answered.
   SubmitReply submit(Request request);
+  // Sends it; `expected`, if given, outlives the world: what the request's stream has to be, or to begin with.
+  void post(Request request, const Stream* expected);
   void cancel(std::uint64_t client);
   void drain();
 
@@ -56,10 +65,14 @@ class World {
   bool step();
   // Until nothing is left or `limit` steps were taken; returns how many.
   std::uint64_t run(std::uint64_t limit = 1'000'000);
+  // After run(): every request has its end (R5), the books are whole (R8), and teardown gives everything back.
+  void finish();
 
   const std::map<std::uint64_t, Stream>& streams() const { return streams_; }  // by client
   const Stream& stream(std::uint64_t client) { return streams_[client]; }
   const std::vector<CancelReply>& cancels() const { return cancels_; }
+  const std::vector<SubmitReply>& replies() const { return replies_; }
+  const std::vector<Finish>& finishes() const { return finishes_; }
   bool drained() const { return drained_; }
   // The first rule that was broken, with the message after which it was; empty if none.
   const std::string& violation() const { return violation_; }
@@ -67,6 +80,7 @@ class World {
 
   actors::SchedulerCore& scheduler() { return scheduler_; }
   actors::RouterCore& router() { return router_; }
+  actors::DeviceCore& device_core() { return device_core_; }
   SimDevice& device() { return device_; }
   TimeNs now() const { return now_; }
   std::vector<std::string> log;  // one line a message, if keep_log
@@ -82,20 +96,32 @@ class World {
     Actor to;
     std::deque<std::pair<std::uint64_t, Message>> messages;  // with their global order
   };
+  // An accepted request.
+  struct Accepting {
+    RequestId id;
+    const Stream* expected = nullptr;
+    std::uint32_t tokens = 0;
+    bool ended = false;
+  };
 
   void send(Actor from, Actor to, Message m);
   void deliver(Actor to, const Message& m);
   template <class Core, class M, class Out> void call(Actor self, Core& core, const M& m, Out& out);
   template <class M> void route(Actor self, M m);
-  void watch(const Enqueue& m);
+  template <class M> void observe(const M& m);
   void receive(const TokenBatch& batch);
+  void end(const Finish& f);
   Stream& stream_of(const RequestId& id);
+  Accepting* accepted(const RequestId& id);
+  bool fire_timer(bool idle);
   void broken(std::string what);
 
   WorldOptions options_;
+  std::uint32_t ring_slots_;
   std::mt19937_64 random_;
   ModelInfo model_;
   SimDevice device_;
+  Witness witness_;
   actors::DispatcherCore dispatcher_;
   actors::SchedulerCore scheduler_;
   actors::RouterCore router_;
@@ -107,14 +133,19 @@ class World {
   actors::DeviceOutbox device_out_;
   actors::SamplerOutbox sampler_out_;
   std::vector<Queue> queues_;
+  std::vector<std::size_t> ready_;
   std::optional<TimeNs> timers_[7];  // by actor
-  std::optional<SubmitReply> reply_;
+  std::vector<SubmitReply> replies_;
   std::map<std::uint64_t, Stream> streams_;
+  std::vector<Accepting> accepted_;  // by generation - 1
+  std::unordered_map<const Request*, const Stream*> expected_;
   std::vector<CancelReply> cancels_;
+  std::vector<Finish> finishes_;
   bool drained_ = false;
   std::string violation_;
   std::uint64_t messages_ = 0;
   std::uint64_t order_ = 0;
+  std::uint32_t refusals_ = 0;  // launches refused since anything else happened
   TimeNs now_ = 1;
 };
 

@@ -46,7 +46,7 @@ class RouterTest : public testing::Test {
     });
   }
   SeqId open(std::uint64_t client = 1) {
-    send(Open{{}, {client, client}, 4, {}});
+    send(Open{{}, {client, client}, 4, {}, {}, {}});
     return opened->seq;
   }
   static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1) {
@@ -276,10 +276,10 @@ TEST_F(RouterTest, AFailedStepsTablesAreSentAgain) {
   failed.ticket = {1, 1};
   failed.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "no"};
   send(Completed{{}, enqueued[0]->slot.slot, Shared<StepResult>::of(failed)});
-  Row again = host_row(a, 0, 4);
+  Row again = host_row(a, 4, 4);
   again.epoch = 1;
-  ASSERT_EQ(launch(2, {again}, {Rollback{a, 1}}), ErrorCode::none);
-  EXPECT_EQ(enqueued[1]->deltas.size(), 3u) << "both entries, and the one that the row writes";
+  ASSERT_EQ(launch(2, {again}, {Commit{a, 0, 4}, Rollback{a, 1}}), ErrorCode::none);
+  EXPECT_EQ(enqueued[1]->deltas.size(), 2u) << "the one that the row writes, and the one before it";
 }
 
 TEST_F(RouterTest, LateOrForeignCompletionsAreDropped) {
@@ -293,24 +293,24 @@ TEST_F(RouterTest, LateOrForeignCompletionsAreDropped) {
 
 TEST_F(RouterTest, ReserveCompactAndDetach) {
   const SeqId a = open(1);
-  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 5)}), ErrorCode::none);
   EXPECT_EQ(apply(CompactSlot{a, 3}), ErrorCode::not_quiescent);
   EXPECT_EQ(apply(DetachSlot{a}), ErrorCode::not_quiescent);
   complete(1);
   ASSERT_EQ(apply(ReserveKv{a, 9}), ErrorCode::none);
-  EXPECT_EQ(applied->outcome.blocks, 2u);
+  EXPECT_EQ(applied->outcome.blocks, 1u);
   EXPECT_EQ(apply(ReserveKv{a, 33}), ErrorCode::bad_plan) << "past the context";
   ASSERT_EQ(apply(CompactSlot{a, 3}), ErrorCode::none);
-  ASSERT_EQ(launch(2, {host_row(a, 1)}), ErrorCode::none);
+  ASSERT_EQ(launch(2, {host_row(a, 5)}), ErrorCode::none);
   EXPECT_EQ(enqueued[1]->rows[0].slot, 3u);
   std::uint32_t moved = 0;
   for (const TableDelta& d : enqueued[1]->deltas) moved += d.slot == 3 ? 1 : 0;
-  EXPECT_EQ(moved, 4u) << "every entry for the new slot, and the one that the row writes";
+  EXPECT_EQ(moved, 2u) << "every entry that the row reads or writes";
   complete(2);
   ASSERT_EQ(apply(DetachSlot{a}), ErrorCode::none);
   EXPECT_EQ(core.facts().free_slots, 4u);
   EXPECT_EQ(core.facts().used_blocks, 3u) << "a parked sequence keeps its blocks";
-  EXPECT_EQ(launch(3, {host_row(a, 2)}), ErrorCode::bad_plan);
+  EXPECT_EQ(launch(3, {host_row(a, 6)}), ErrorCode::bad_plan);
   ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
   EXPECT_EQ(core.facts().free_blocks, 8u);
   EXPECT_EQ(core.facts().free_slots, 4u);

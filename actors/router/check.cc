@@ -1,0 +1,66 @@
+// The router's books, recounted: for tests, the simulator and fault dumps.
+#include <algorithm>
+
+#include "actors/router/core.h"
+#include "actors/router/state.h"
+
+namespace troupe::actors {
+
+std::string RouterCore::check() const {
+  const State& s = *s_;
+  const auto& pool = s.pool;
+  if (pool.free() + pool.used() + pool.cached() + pool.fenced() != pool.total()) return "R8: the block classes do not sum to the total";
+  auto &entries = s_->count_entries, &fenced = s_->count_fences, &slots = s_->count_slots, &open = s_->count_open;
+  entries.assign(pool.total(), 0);
+  fenced.assign(pool.total(), 0);
+  slots.assign(s.model.n_slots, 0);
+  open.assign(s.sequences.size(), 0);
+  std::uint32_t in_flight = 0;
+  for (const RingSlot& r : s.ring) {
+    if (r.use != RingSlot::Use::in_flight) continue;
+    ++in_flight;
+    for (const OpenRow& row : r.rows) {
+      ++open[row.record];
+      const RouterSequence& q = s.sequences[row.record];
+      if (q.id != row.seq) return "R3: the record of " + label(row.seq) + " was reused while " + label(r.ticket) + " names it";
+      if (row.ahead_blocks > q.table.size()) return "R8: more blocks are booked ahead for " + label(row.seq) + " than it has";
+    }
+  }
+  if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
+  for (std::size_t i = 0; i < s.sequences.size(); ++i) {
+    const RouterSequence& q = s.sequences[i];
+    if (q.id.incarnation == 0) {
+      if (open[i] != 0) return "R3: a freed sequence is named by a step in flight";
+      continue;
+    }
+    if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
+    if (q.released && q.open_steps == 0) return "R3: " + label(q.id) + " is past its fence and was not given back";
+    if (q.settled_len > q.launched_len || q.launched_len > q.table.size() * s.model.block_size)
+      return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " + std::to_string(q.launched_len) +
+             ", covered " + std::to_string(q.table.size() * s.model.block_size);
+    if (q.slot != RouterSequence::kNoSlot && slots[q.slot]++ != 0) return "R3: slot " + std::to_string(q.slot) + " has two sequences";
+    for (const BlockId block : q.table) {
+      if (q.released) ++fenced[block];
+      else ++entries[block];
+    }
+  }
+  for (const std::uint32_t slot : s.free_slots)
+    if (slots[slot]++ != 0) return "R3: slot " + std::to_string(slot) + " is free and taken";
+  if (std::count(slots.begin(), slots.end(), 1u) != static_cast<std::ptrdiff_t>(slots.size())) return "R8: a slot is lost";
+  for (BlockId b = 0; b < pool.total(); ++b) {
+    if (pool.references(b) != entries[b]) return "R8: block " + std::to_string(b) + " has " + std::to_string(pool.references(b)) +
+                                                 " references and " + std::to_string(entries[b]) + " table entries";
+    if (pool.fences(b) != fenced[b]) return "R3: block " + std::to_string(b) + " is fenced without a fence, or the reverse";
+    const auto cls = pool.class_of(b);
+    if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0) return "R3: block " + std::to_string(b) + " is free and in a table";
+    if (entries[b] > 1 && !pool.published(b)) return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
+  }
+  for (const RouterSequence& q : s.sequences) {
+    if (q.id.incarnation == 0 || q.released) continue;
+    for (std::uint32_t i = q.settled_len / s.model.block_size; i < q.table.size(); ++i)
+      if (pool.published(q.table[i])) return "R3: " + label(q.id) + " may still write block " + std::to_string(q.table[i]) + ", which is in the prefix cache";
+  }
+  return s.cache.check();
+}
+
+}  // namespace troupe::actors

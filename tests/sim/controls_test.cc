@@ -1,0 +1,59 @@
+// Negative controls: a runtime with one rule broken is found by the simulator, within the stated number of seeds. So a
+// simulation that finds nothing says something.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/sim/scenario.h"
+
+namespace troupe::sim {
+namespace {
+
+using actors::RouterFault;
+using actors::SchedulerFault;
+
+struct Control {
+  const char* name;
+  Faults faults;
+  std::uint64_t seeds;  // within which it is found
+};
+
+// The first seed that finds it; 0 = none of them.
+std::uint64_t found(const Control& control, std::string& violation) {
+  for (std::uint64_t seed = 1; seed <= control.seeds; ++seed) {
+    violation = run_scenario(make_scenario(seed), control.faults).violation;
+    if (!violation.empty()) return seed;
+  }
+  return 0;
+}
+
+class Controls : public testing::TestWithParam<Control> {};
+
+TEST_P(Controls, IsFound) {
+  std::string violation;
+  const std::uint64_t seed = found(GetParam(), violation);
+  EXPECT_NE(seed, 0u) << "the simulator did not notice it in " << GetParam().seeds << " seeds";
+  RecordProperty("seed", std::to_string(seed));
+  RecordProperty("violation", violation);
+  std::printf("found by seed %llu: %s\n", static_cast<unsigned long long>(seed), violation.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Controls,
+                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}}, 100},
+                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}}, 200},
+                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}}, 100},
+                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}}, 100},
+                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}}, 100},
+                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish}, 100},
+                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback}, 100},
+                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early}, 100},
+                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length}, 100},
+                                         Control{"StaleCell", {{}, RouterFault::stale_cell}, 100}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Controls, WithoutASwitchTheSameSeedsFindNothing) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) ASSERT_EQ(run_scenario(make_scenario(seed)).violation, "");
+}
+
+}  // namespace
+}  // namespace troupe::sim

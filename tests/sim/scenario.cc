@@ -1,0 +1,214 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <random>
+
+namespace troupe::sim {
+
+namespace {
+
+std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
+
+class Maker {
+ public:
+  explicit Maker(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  Scenario make(std::uint64_t seed) {
+    Scenario s;
+    s.world.seed = seed;
+    sizes(s.world);
+    const std::uint32_t n = 2 + below(5);
+    if (one_in(2)) shared_ = tokens(4 + below(9));
+    const bool few_clients = one_in(3);
+    for (std::uint32_t i = 0; i < n; ++i) s.requests.push_back(request(s.world.device, few_clients ? 1 + below(3) : i + 1));
+    std::uint32_t most = 1;
+    for (const Request& q : s.requests) {
+      const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
+      most = std::max(most, blocks_for(std::min(positions, s.world.device.context), s.world.device.block_size));
+    }
+    s.world.device.kv_blocks = most + (one_in(2) ? below(4) : below(30));
+    for (std::uint32_t i = 0; i < n; ++i) {
+      s.events.push_back({ClientEvent::Kind::submit, one_in(2) ? 0 : below(40), i, 0});
+      if (one_in(4)) s.events.push_back({ClientEvent::Kind::cancel, below(60), 0, s.requests[below(i + 1)].client});
+    }
+    if (one_in(10)) s.events.insert(s.events.begin() + 1 + below(static_cast<std::uint32_t>(s.events.size())), {ClientEvent::Kind::drain, below(30), 0, 0});
+    if (one_in(2)) faults(s.world.device);
+    return s;
+  }
+
+ private:
+  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+  bool one_in(std::uint32_t n) { return below(n) == 0; }
+  std::vector<Token> tokens(std::uint32_t n) {
+    std::vector<Token> all;
+    for (std::uint32_t i = 0; i < n; ++i) all.push_back(below(vocab_));
+    return all;
+  }
+
+  void sizes(WorldOptions& w) {
+    static constexpr std::uint32_t depths[] = {1, 2, 2, 2, 3, 3, 4, 5, 6, 8}, vocabs[] = {8, 16, 64}, lags[] = {1, 1, 2, 4, 12};
+    w.depth = depths[below(10)];
+    w.max_batch = 1 + below(6);
+    w.step_tokens = 1 + below(24);
+    w.ring_slots = one_in(8) ? 1 + below(w.depth) : 0;
+    w.max_live = one_in(6) ? 2 : 64;
+    w.device_lag = lags[below(5)];
+    w.prefix_cache = !one_in(5);
+    SimDeviceOptions& d = w.device;
+    d.vocab = vocab_ = vocabs[below(3)];
+    d.block_size = one_in(2) ? 2 : 4;
+    d.context = 20 + below(30);
+    d.n_slots = 2 + below(7);
+    d.max_rows = 2 + below(7);
+    d.max_step_tokens = 24;
+    d.max_logits_rows = 1 + below(4);
+  }
+
+  Request request(const SimDeviceOptions& d, std::uint64_t client) {
+    Request q;
+    q.client = client;
+    if (!shared_.empty() && !one_in(4)) q.prompt = shared_;
+    const auto more = tokens(1 + below(10));
+    q.prompt.insert(q.prompt.end(), more.begin(), more.end());
+    if (q.prompt.size() > d.context - 2) q.prompt.resize(d.context - 2);
+    q.stop.max_tokens = 1 + below(one_in(4) ? 24 : 9);
+    if (one_in(5)) {
+      q.sampling.temperature = one_in(3) ? 0.0f : 0.8f;
+      q.sampling.top_k = below(10);
+      q.sampling.seed = random_();
+      if (one_in(2)) q.sampling.repetition_penalty = 1.2f;
+      if (one_in(3)) q.sampling.frequency_penalty = 0.3f;
+      if (one_in(3)) q.sampling.logprobs = below(3);
+    }
+    if (one_in(3)) q.think = Think{2 + below(6), 2 + below(6), 2 + below(6)};
+    q.stop.ignore_eos = one_in(3);
+    if (one_in(3)) q.stop.stop_token_ids = tokens(2);
+    if (one_in(4)) q.stop.min_tokens = below(q.stop.max_tokens + 1);
+    if (one_in(4)) q.stop.stop = {std::string(1, static_cast<char>('a' + below(vocab_) % 26)) + static_cast<char>('a' + below(vocab_) % 26), "aa"};
+    if (one_in(8)) q.deadline = 1000 * static_cast<TimeNs>(20 + below(300));
+    return q;
+  }
+
+  void faults(SimDeviceOptions& d) {
+    for (std::uint32_t n = 1 + below(3); n > 0; --n) {
+      const std::uint64_t step = 1 + below(20);
+      switch (below(14)) {
+        case 0: case 1: d.fail_steps.insert(step); break;
+        case 2: case 3: d.fail_late.insert(step); break;
+        case 4: d.event_errors.insert(step); break;
+        case 5: d.readback_errors.insert(step); break;
+        case 6: case 7: d.enqueue_errors.insert(step); break;
+        case 8: case 9: d.half_enqueued.insert(step); break;
+        case 10: case 11: d.nan_rows.insert({step, below(3)}); break;
+        case 12:  // twice in a row: somebody fails for good
+          for (std::uint64_t k = 0; k < 4; ++k) d.nan_rows.insert({step + k, 0}), d.fail_steps.insert(step + 4 + k);
+          break;
+        default: (one_in(2) ? d.lose_at : d.hang_at) = step; break;
+      }
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::uint32_t vocab_ = 8;
+  std::vector<Token> shared_;
+};
+
+// What every request's stream is when nothing disturbs it: depth 1, room for all, no faults, no deadlines.
+std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std::string& violation) {
+  WorldOptions o;
+  o.depth = 1;
+  o.in_order = true;
+  o.prefix_cache = false;
+  o.device.vocab = s.world.device.vocab;
+  o.device.block_size = s.world.device.block_size;
+  o.device.context = s.world.device.context;
+  o.device.kv_blocks = 256;
+  World world(o);
+  for (std::size_t i = 0; i < s.requests.size(); ++i) {
+    Request q = s.requests[i];
+    q.client = i + 1;
+    q.deadline = {};
+    world.post(std::move(q), nullptr);
+  }
+  world.run(100'000);
+  std::vector<Stream> streams;
+  for (std::size_t i = 0; i < s.requests.size(); ++i) {
+    streams.push_back(world.stream(i + 1));
+    if (!streams.back().finish && violation.empty()) violation = "the undisturbed run has no end";
+  }
+  if (violation.empty()) violation = world.violation();
+  messages = world.messages();
+  return streams;
+}
+
+void count(World& w, Coverage& c) {
+  for (const SubmitReply& r : w.replies()) {
+    if (r.error.code == ErrorCode::none) c.add(Path::accepted);
+    else if (r.error.code == ErrorCode::overloaded) c.add(Path::overloaded);
+    else if (r.error.code == ErrorCode::closed) c.add(Path::refused_draining);
+    else c.add(Path::refused_live_id);
+  }
+  for (const CancelReply& r : w.cancels()) {
+    if (r.outcome == CancelOutcome::cancelled_waiting) c.add(Path::cancelled_waiting);
+    else if (r.outcome == CancelOutcome::cancelled_running) c.add(Path::cancelled_running);
+    else c.add(Path::cancel_too_late);
+  }
+  for (const Finish& f : w.finishes()) {
+    if (f.reason == FinishReason::stop) c.add(Path::ended_stop);
+    else if (f.reason == FinishReason::length) c.add(Path::ended_length);
+    else if (f.reason == FinishReason::deadline) c.add(Path::deadlines);
+    else if (f.reason == FinishReason::error) c.add(Path::ended_error);
+  }
+  c.add(Path::drains, w.drained() ? 1 : 0);
+  const actors::SchedulerStats& s = w.scheduler().stats();
+  c.add(Path::steps, s.steps), c.add(Path::steps_ahead, s.steps_ahead), c.add(Path::fed_rows, s.fed_rows), c.add(Path::overruns, s.overruns);
+  c.add(Path::redone_rows, s.redone_rows), c.add(Path::stale_results, s.stale_results), c.add(Path::preemptions, s.preemptions);
+  c.add(Path::resumes, s.resumes), c.add(Path::kv_waits, s.kv_waits), c.add(Path::fence_waits, s.fence_waits), c.add(Path::ring_waits, s.ring_waits);
+  c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen);
+  const actors::RouterStats r = w.router().stats();
+  c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
+  c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);
+  c.add(Path::prefix_published, r.published), c.add(Path::prefix_reclaimed, r.reclaimed);
+  const SimDevice::Faults& f = w.device().faults();
+  c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
+  c.add(Path::event_errors, f.event), c.add(Path::readback_errors, f.readback), c.add(Path::enqueue_errors, f.enqueue);
+  c.add(Path::half_enqueued, f.half), c.add(Path::device_lost, f.lost), c.add(Path::step_timeouts, w.device().hung() && w.device_core().lost() ? 1 : 0);
+}
+
+}  // namespace
+
+Scenario make_scenario(std::uint64_t seed) { return Maker(seed).make(seed); }
+
+Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events, bool keep_log) {
+  Outcome outcome;
+  const std::vector<Stream> expected = undisturbed(s, outcome.reference_messages, outcome.violation);
+  if (!outcome.violation.empty()) return outcome;
+  WorldOptions options = s.world;
+  options.fault = faults.scheduler;
+  options.router_fault = faults.router;
+  World world(options);
+  world.keep_log = keep_log;
+  const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    const ClientEvent& e = s.events[i];
+    for (std::uint32_t k = 0; k < e.after && world.violation().empty() && world.step(); ++k) {
+    }
+    if (e.kind == ClientEvent::Kind::submit) world.post(s.requests[e.request], &expected[e.request]);
+    else if (e.kind == ClientEvent::Kind::cancel) world.cancel(e.client);
+    else world.drain();
+  }
+  world.run(50'000);
+  if (world.violation().empty()) world.finish();
+  outcome.violation = world.violation();
+  outcome.messages = world.messages();
+  count(world, outcome.coverage);
+  outcome.log = std::move(world.log);
+  return outcome;
+}
+
+std::size_t shrink(const Scenario& s, const Faults& faults) {
+  for (std::size_t n = 1; n < s.events.size(); ++n)
+    if (!run_scenario(s, faults, n).violation.empty()) return n;
+  return s.events.size();
+}
+
+}  // namespace troupe::sim

@@ -1,0 +1,48 @@
+// One simulated life of a runtime, made from a seed: sizes, requests, what clients do and when, and what fails. The same
+// seed is the same life. It runs twice: undisturbed (depth 1, no faults, room for all), which says what every stream has
+// to be, and as the seed has it, checked after every message.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/sim/coverage.h"
+#include "tests/sim/world.h"
+
+namespace troupe::sim {
+
+struct ClientEvent {
+  enum class Kind : std::uint8_t { submit, cancel, drain };
+  Kind kind = Kind::submit;
+  std::uint32_t after = 0;    // turns of the world since the event before
+  std::uint32_t request = 0;  // submit: index in Scenario::requests
+  std::uint64_t client = 0;   // cancel
+};
+
+struct Scenario {
+  WorldOptions world;
+  std::vector<Request> requests;
+  std::vector<ClientEvent> events;
+};
+
+struct Outcome {
+  std::string violation;  // empty: none
+  std::uint64_t messages = 0;            // of the life that the seed has
+  std::uint64_t reference_messages = 0;  // of the undisturbed one
+  Coverage coverage;
+  std::vector<std::string> log;  // of the messages, if asked for
+};
+
+struct Faults {
+  actors::SchedulerFault scheduler = actors::SchedulerFault::none;
+  actors::RouterFault router = actors::RouterFault::none;
+};
+
+Scenario make_scenario(std::uint64_t seed);
+// Runs its first `events` client events (0: all).
+Outcome run_scenario(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0, bool keep_log = false);
+// The fewest first events that still break a rule.
+std::size_t shrink(const Scenario& scenario, const Faults& faults = {});
+
+}  // namespace troupe::sim

@@ -1,0 +1,430 @@
+// Public failures of engines like this one, as scenarios: each test bears the name of its scenario, and shows that what
+// went wrong there happens here and goes right. Every world checks R1 to R8, R10 and R11 after every message.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tests/sim/workload.h"
+#include "tests/sim/world.h"
+
+namespace troupe::sim {
+namespace {
+
+// Adds requests whose undisturbed streams are known from the oracle, and runs to a whole end.
+class Life {
+ public:
+  explicit Life(const WorldOptions& o) : options_(o), world(o) {}
+  void post(Request q) {
+    Stream s;
+    s.tokens = expected_tokens(q, sim_model(options_.device), options_.device);
+    s.finish.emplace();
+    const bool stopped = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), s.tokens.back()) > 0;
+    s.finish->reason = stopped ? FinishReason::stop : FinishReason::length;
+    const ModelInfo model = sim_model(options_.device);
+    for (const Token id : s.tokens) s.text += model.tokens->text(id);
+    expected_.push_back(std::make_unique<Stream>(std::move(s)));
+    world.post(std::move(q), expected_.back().get());
+  }
+  void steps(std::uint32_t n) {
+    for (; n > 0 && world.violation().empty(); --n) world.step();
+  }
+  void finish() {
+    world.run(100'000);
+    if (world.violation().empty()) world.finish();
+    ASSERT_EQ(world.violation(), "");
+  }
+
+ private:
+  const WorldOptions options_;
+  std::vector<std::unique_ptr<Stream>> expected_;
+
+ public:
+  World world;
+};
+
+WorldOptions options(std::uint64_t seed, std::uint32_t depth) {
+  WorldOptions o;
+  o.seed = seed;
+  o.depth = depth;
+  return o;
+}
+
+Request stopping(std::uint64_t client, std::uint32_t prompt, std::uint32_t max_tokens) {
+  Request q = greedy_request(client, prompt, max_tokens);
+  q.stop.stop_token_ids = {3, 7, 11, 15, 19, 23, 27, 31};  // one token in eight: most end while others are in flight
+  return q;
+}
+
+// A request ends at t while t+1 still names its blocks: they are fenced, and nobody has them before t+1 has settled.
+TEST(Scenario, FinishFreesEarly) {
+  std::uint32_t fenced = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    WorldOptions o = options(seed, 3);
+    o.device.kv_blocks = 14;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 10; ++c) life.post(stopping(c, 4 + c % 5, 30));
+    std::size_t ended = 0;
+    while (life.world.violation().empty() && life.world.step()) {
+      if (life.world.finishes().size() == ended) continue;
+      ended = life.world.finishes().size();
+      fenced += life.world.router().facts().fenced_blocks > 0 ? 1 : 0;
+    }
+    life.finish();
+  }
+  EXPECT_GT(fenced, 20u) << "requests must end with their blocks named by a step in flight";
+}
+
+// Preempted with tickets in flight, and resumed: the stream is the undisturbed one, no token twice.
+TEST(Scenario, PreemptInFlight) {
+  std::uint64_t in_flight = 0, resumes = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    WorldOptions o = options(seed, 4);
+    o.device.kv_blocks = 12;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 6, 26));
+    std::uint64_t before = 0;
+    while (life.world.violation().empty() && life.world.step()) {
+      const std::uint64_t now = life.world.scheduler().stats().preemptions;
+      if (now > before && life.world.scheduler().in_flight() > 0) ++in_flight;
+      before = now;
+    }
+    life.finish();
+    resumes += life.world.scheduler().stats().resumes;
+  }
+  EXPECT_GT(in_flight, 5u);
+  EXPECT_GT(resumes, 20u);
+}
+
+// What goes wrong with one request ends that request, with a reason; the others have their streams.
+TEST(Scenario, OneRowAssert) {
+  std::uint32_t failed = 0, fine = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    WorldOptions o = options(seed, 2);
+    for (std::uint64_t step = 4; step < 8; ++step) o.device.nan_rows.insert({step, 1});
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 4; ++c) life.post(greedy_request(c, 3, 12));
+    life.finish();
+    for (const Finish& f : life.world.finishes()) {
+      if (f.reason != FinishReason::error) {
+        ++fine;
+        continue;
+      }
+      ++failed;
+      EXPECT_EQ(f.error.code, ErrorCode::no_token);
+      EXPECT_FALSE(f.error.what.empty());
+    }
+  }
+  EXPECT_GT(failed, 10u);
+  EXPECT_GT(fine, 100u);
+}
+
+// The result of a step from before a preemption comes after it: counted and dropped.
+TEST(Scenario, LateFrame) {
+  std::uint64_t dropped = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    WorldOptions o = options(seed, 4);
+    o.device.kv_blocks = 12;
+    o.device_lag = 12;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 6, 26));
+    life.finish();
+    const actors::SchedulerStats& s = life.world.scheduler().stats();
+    if (s.preemptions > 0) dropped += s.overruns + s.stale_results;  // nobody stops early here: only a preemption leaves any
+  }
+  EXPECT_GT(dropped, 5u);
+}
+
+// "Not known yet" is a type, never a number: a fed row has no token, and no number outside the vocabulary gets through.
+TEST(Scenario, MinusOne) {
+  actors::RouterCore router({}, sim_model({}));
+  actors::RouterOutbox out;
+  router.on(RingReady{{}, std::vector<SlotHandles>(3)}, 0, out);
+  router.on(Open{{}, {1, 1}, 1, {}, {}, {}}, 0, out);
+  const SeqId seq = std::get<Opened>(out.items()[0]).seq;
+  out.clear();
+  StepPlan plan;
+  plan.ticket = {1, 1};
+  plan.rows.resize(1);
+  plan.rows[0].seq = seq;
+  plan.rows[0].source = FeedSource::host(0);
+  plan.tokens = {0xFFFFFFFFu};
+  router.on(Launch{{}, Shared<StepPlan>::of(plan), true}, 0, out);
+  EXPECT_EQ(std::get<Accepted>(out.items()[0]).error.code, ErrorCode::bad_plan);
+  out.clear();
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {  // a world breaks when a core answers bad_plan
+    Life life(options(seed, 5));
+    for (std::uint64_t c = 1; c <= 5; ++c) life.post(stopping(c, 4, 20));
+    life.finish();
+    EXPECT_GT(life.world.scheduler().stats().fed_rows, 0u);
+  }
+}
+
+// The id comes back the moment its cancel is acknowledged, with steps of the old one in flight.
+TEST(Scenario, SameIdAgain) {
+  std::uint32_t in_flight = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Life life(options(seed, 3));
+    ASSERT_EQ(life.world.submit(greedy_request(1, 4, 30)).error.code, ErrorCode::none);
+    life.steps(60);
+    EXPECT_EQ(life.world.submit(greedy_request(1, 4, 30)).error.code, ErrorCode::bad_request) << "a live id is refused";
+    life.world.cancel(1);
+    while (life.world.cancels().empty() && life.world.step()) {
+    }
+    in_flight += life.world.scheduler().in_flight();
+    life.post(greedy_request(1, 7, 8));
+    life.finish();
+    EXPECT_EQ(life.world.stream(1).finish->reason, FinishReason::length);
+  }
+  EXPECT_GT(in_flight, 20u);
+}
+
+// A cancelled request is gone for good, also one that waits, is preempted or is parked by pressure.
+TEST(Scenario, CancelForever) {
+  std::uint32_t preempted = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    WorldOptions o = options(seed, 2);
+    o.device.kv_blocks = 12;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 6, 26));
+    while (life.world.violation().empty() && life.world.scheduler().stats().preemptions == 0 && life.world.step()) {
+    }
+    preempted += life.world.scheduler().stats().preemptions > 0 ? 1 : 0;
+    for (std::uint64_t c = 1; c <= 6; ++c) life.world.cancel(c);
+    life.finish();
+    EXPECT_EQ(life.world.scheduler().waiting() + life.world.scheduler().running(), 0u);
+    life.world.cancel(6);
+    life.world.run();
+    EXPECT_EQ(life.world.cancels().back().outcome, CancelOutcome::already_finished);
+  }
+  EXPECT_GT(preempted, 20u);
+}
+
+// Feed cells are used again every depth + 1 steps, for long streams at every depth; a row that names a step whose cells
+// are gone is refused.
+TEST(Scenario, CellWraps) {
+  for (std::uint32_t depth = 2; depth <= 8; ++depth) {
+    Life life(options(depth, depth));
+    for (std::uint64_t c = 1; c <= 4; ++c) life.post(greedy_request(c, 3, 80));
+    life.finish();
+    EXPECT_GT(life.world.scheduler().stats().fed_rows, 10 * (depth + 1)) << "the cells must wrap";
+  }
+  actors::RouterCore router({}, sim_model({}));
+  actors::RouterOutbox out;
+  RingReady ring;
+  for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
+  router.on(ring, 0, out);
+  router.on(Open{{}, {1, 1}, 1, {}, {}, {}}, 0, out);
+  const SeqId seq = std::get<Opened>(out.items()[0]).seq;
+  ErrorCode code = ErrorCode::none;
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    out.clear();
+    StepPlan plan;
+    plan.ticket = {1, step};
+    plan.rows.resize(1);
+    plan.rows[0].seq = seq;
+    plan.rows[0].position = static_cast<std::uint32_t>(step - 1);
+    plan.rows[0].source = step == 5 ? FeedSource::feed({1, 1}, 0) : FeedSource::host(0);
+    plan.tokens = {5};
+    router.on(Launch{{}, Shared<StepPlan>::of(plan), true}, 0, out);
+    code = std::get<Accepted>(out.items().back()).error.code;
+    if (step == 5) break;
+    ASSERT_EQ(code, ErrorCode::none);
+    const auto enqueued = std::get<Enqueue>(out.items()[0]).step;
+    StepResult r;
+    r.ticket = plan.ticket;
+    r.rows.resize(1);
+    router.on(Completed{{}, enqueued->slot.slot, Shared<StepResult>::of(r)}, 0, out);
+  }
+  EXPECT_EQ(code, ErrorCode::bad_plan) << "step 1's cells have been used again";
+}
+
+// A slot, and the table in it, is handed on only when no step in flight reads it.
+TEST(Scenario, RowFreedUnderStep) {
+  std::uint64_t fenced = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    WorldOptions o = options(seed, 4);
+    o.device.n_slots = 2;
+    o.device_lag = 8;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 8; ++c) life.post(stopping(c, 3, 20));
+    life.finish();
+    fenced += life.world.router().stats().releases_fenced;
+  }
+  EXPECT_GT(fenced, 50u);
+}
+
+// Cancel and completion meet at every moment: one release, and a second one is refused and changes nothing.
+TEST(Scenario, DoubleFree) {
+  for (std::uint32_t moment = 0; moment < 150; ++moment) {
+    Life life(options(moment + 1, 2));
+    life.post(stopping(1, 5, 8));
+    life.post(greedy_request(2, 5, 8));
+    life.steps(moment);
+    life.world.cancel(1);
+    life.finish();
+    const actors::RouterStats s = life.world.router().stats();
+    EXPECT_LE(s.releases_now + s.releases_fenced, 2u);
+  }
+  actors::RouterCore router({}, sim_model({}));
+  actors::RouterOutbox out;
+  router.on(Open{{}, {1, 1}, 1, {}, {}, {}}, 0, out);
+  const SeqId seq = std::get<Opened>(out.items()[0]).seq;
+  router.on(Apply{{}, ReleaseSeq{seq}}, 0, out);
+  const DeviceFacts before = router.facts();
+  router.on(Apply{{}, ReleaseSeq{seq}}, 0, out);
+  EXPECT_EQ(std::get<Applied>(out.items().back()).error.code, ErrorCode::bad_plan);
+  EXPECT_EQ(router.facts(), before);
+  EXPECT_EQ(router.check(), "");
+}
+
+// Rows that need the host (sampling, penalties, logprobs) wait for it; the others run ahead beside them.
+TEST(Scenario, HostRowAhead) {
+  std::vector<Request> all;
+  for (std::uint64_t c = 1; c <= 6; ++c) {
+    Request q = greedy_request(c, 5, 16);
+    if (c % 2 == 0) {
+      q.sampling.temperature = 0.9f;
+      q.sampling.seed = c;
+      q.sampling.repetition_penalty = 1.3f;
+      q.sampling.frequency_penalty = 0.5f;
+      q.sampling.logprobs = 2;
+    }
+    all.push_back(std::move(q));
+  }
+  WorldOptions o = options(1, 1);
+  o.in_order = true;
+  World sync(o);
+  for (const Request& q : all) sync.post(q, nullptr);
+  sync.run();
+  std::uint64_t ahead = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    World world(options(seed, 4));
+    for (const Request& q : all) world.post(q, &sync.stream(q.client));
+    world.run();
+    world.finish();
+    ASSERT_EQ(world.violation(), "");
+    for (const Request& q : all)
+      for (std::size_t i = 0; q.sampling.logprobs && i < 16; ++i) EXPECT_EQ(world.stream(q.client).logprobs.at(i), sync.stream(q.client).logprobs.at(i));
+    ahead += world.scheduler().stats().steps_ahead;
+  }
+  EXPECT_GT(ahead, 100u);
+}
+
+// A cancel at any moment of a request's life is answered, and says where it found it.
+TEST(Scenario, CancelInTransition) {
+  std::uint32_t waiting = 0, running = 0, finished = 0, opening = 0;
+  for (std::uint32_t moment = 0; moment < 200; ++moment) {
+    WorldOptions o = options(moment + 1, 2);
+    o.max_batch = 1;  // the second one waits
+    Life life(o);
+    life.post(greedy_request(1, 5, 6));
+    life.post(greedy_request(2, 5, 6));
+    life.steps(moment);
+    const bool was_opening = life.world.scheduler().running() == 1 && life.world.scheduler().stats().steps == 0;
+    const std::uint64_t client = 1 + moment % 2;
+    life.world.cancel(client);
+    life.finish();
+    ASSERT_EQ(life.world.cancels().size(), 1u);
+    const CancelReply& r = life.world.cancels()[0];
+    const Stream& s = life.world.stream(client);
+    waiting += r.outcome == CancelOutcome::cancelled_waiting ? 1 : 0;
+    running += r.outcome == CancelOutcome::cancelled_running ? 1 : 0;
+    finished += r.outcome == CancelOutcome::already_finished ? 1 : 0;
+    EXPECT_EQ(s.finish->reason, r.outcome == CancelOutcome::already_finished ? FinishReason::length : FinishReason::cancelled);
+    EXPECT_TRUE(r.outcome == CancelOutcome::already_finished || s.tokens.size() == r.tokens);
+    opening += was_opening && client == 1 && s.finish->reason == FinishReason::cancelled ? 1 : 0;
+  }
+  EXPECT_GT(waiting, 5u);
+  EXPECT_GT(running, 10u);
+  EXPECT_GT(finished, 5u);
+  EXPECT_GT(opening, 0u) << "between its open and the answer";
+}
+
+// A completion of something that is gone is counted and dropped, by every actor that can get one.
+TEST(Scenario, LateCompletion) {
+  const ModelInfo model = sim_model({});
+  StepResult r;
+  r.ticket = {1, 77};
+  actors::RouterCore router({}, model);
+  actors::RouterOutbox to_router;
+  router.on(RingReady{{}, std::vector<SlotHandles>(3)}, 0, to_router);
+  router.on(Completed{{}, 1, Shared<StepResult>::of(r)}, 0, to_router);
+  router.on(Completed{{}, 99, Shared<StepResult>::of(r)}, 0, to_router);
+  EXPECT_TRUE(to_router.empty());
+  EXPECT_EQ(router.stats().late, 2u);
+  EXPECT_EQ(router.check(), "");
+
+  actors::SchedulerCore scheduler({}, model);
+  actors::SchedulerOutbox to_scheduler;
+  scheduler.on(Settled{{}, Shared<StepResult>::of(r), router.facts()}, 5, to_scheduler);
+  EXPECT_TRUE(to_scheduler.empty());
+  EXPECT_EQ(scheduler.stats().stale_results, 1u);
+
+  actors::DeviceCore device(3, 0);
+  actors::DeviceOutbox to_device;
+  device.on(Watch{{}, {1, 5}, 0, 1, 0, {}}, 0, to_device);
+  device.on(EventDone{{}, {1, 5}, 0, {}}, 0, to_device);
+  to_device.clear();
+  device.on(EventDone{{}, {1, 5}, 0, {}}, 0, to_device);
+  EXPECT_TRUE(to_device.empty());
+  EXPECT_EQ(device.ignored(), 1u);
+}
+
+// A cancel races the finding of a cached prefix: whatever the order, every block is accounted for.
+TEST(Scenario, CancelRacesLoad) {
+  std::uint64_t hits = 0;
+  for (std::uint32_t moment = 0; moment < 150; ++moment) {
+    WorldOptions o = options(moment + 1, 3);
+    o.device.kv_blocks = 10;
+    Life life(o);
+    life.post(greedy_request(1, 17, 2));
+    life.world.run();
+    Request again = greedy_request(1, 17, 8);
+    again.client = 2;
+    life.post(again);
+    life.steps(moment);
+    life.world.cancel(2);
+    Request other = greedy_request(1, 12, 8);
+    other.client = 3;
+    life.post(other);
+    life.finish();
+    hits += life.world.router().stats().prefix_hits;
+  }
+  EXPECT_GT(hits, 200u);
+}
+
+// A lost device is lost: everything open ends with it, once, and everything later is refused with it.
+TEST(Scenario, StickyError) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    WorldOptions o = options(seed, 3);
+    o.device.lose_at = 5;
+    Life life(o);
+    for (std::uint64_t c = 1; c <= 5; ++c) life.post(greedy_request(c, 5, 30));
+    life.world.run();
+    for (std::uint64_t c = 6; c <= 8; ++c) life.post(greedy_request(c, 5, 3));
+    life.finish();
+    ASSERT_EQ(life.world.finishes().size(), 8u);
+    for (const Finish& f : life.world.finishes()) EXPECT_EQ(f.error.code, ErrorCode::device_lost);
+    EXPECT_TRUE(life.world.device_core().lost());
+  }
+}
+
+// Health is progress: while a step hangs the last settled step grows old, and after the time-out everything is told.
+TEST(Scenario, WedgedHealthy) {
+  WorldOptions o = options(1, 2);
+  o.device.hang_at = 6;
+  Life life(o);
+  for (std::uint64_t c = 1; c <= 3; ++c) life.post(greedy_request(c, 5, 30));
+  while (!life.world.device().hung()) ASSERT_TRUE(life.world.step());
+  const TimeNs before = life.world.scheduler().last_settled();
+  EXPECT_GT(before, 0);
+  EXPECT_GT(life.world.scheduler().running(), 0u) << "work waits, and nothing pretends that it ended";
+  life.finish();
+  EXPECT_GT(life.world.now() - before, TimeNs{1'000'000'000}) << "the silence shows in the age of the last settled step";
+  ASSERT_EQ(life.world.finishes().size(), 3u);
+  for (const Finish& f : life.world.finishes()) EXPECT_EQ(f.error.code, ErrorCode::device_lost);
+}
+
+}  // namespace
+}  // namespace troupe::sim

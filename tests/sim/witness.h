@@ -1,0 +1,78 @@
+// A second set of books, kept from the messages alone: what the simulator compares the cores with. It knows which steps
+// are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
+//
+// It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
+// read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "messages/protocol.h"
+
+namespace troupe::sim {
+
+class Witness {
+ public:
+  Witness(const ModelInfo& model, std::uint32_t ring_slots);
+
+  // The router's messages, in the order in which it handles them; Enqueue and Opened as it sends them.
+  void opened(const Opened& m);
+  void launch(const Launch& m);
+  void apply(const Effect& effect);
+  void enqueue(const LaunchedStep& step);
+  void completed(const Completed& m);
+
+  // How often a fault met a row of the request.
+  std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
+  const std::string& violation() const { return violation_; }
+
+ private:
+  struct Sequence {  // by slot
+    SeqId seq;
+    RequestId request;
+    bool live = false;
+    std::uint32_t settled = 0;
+    std::uint32_t epoch = 0;
+    std::uint32_t launched = 0;
+    std::uint32_t blocks = 0;
+    std::vector<BlockId> table;
+  };
+  struct OpenRow {
+    SeqId seq;
+    RequestId request;
+    bool fed = false;
+    Ticket from;
+    std::uint32_t from_row = 0;
+    std::vector<BlockId> blocks;
+  };
+  struct Slot {
+    bool busy = false;       // from the launch until its result is out and its logits are read
+    bool in_flight = false;  // until it has settled
+    Ticket ticket;
+    std::vector<OpenRow> rows;  // the first n_rows
+    std::uint32_t n_rows = 0;
+  };
+  struct Past {  // what a settled step's cells held
+    Ticket ticket;
+    bool failed = false;
+    std::vector<Readback> rows;
+  };
+  Sequence* find(SeqId seq);
+  void broken(std::string what);
+  void hit(const RequestId& id);
+  bool named(const Sequence& s, BlockId block) const;
+
+  const std::uint32_t block_size_;
+  std::vector<Sequence> sequences_;
+  std::vector<Slot> ring_;
+  std::array<Past, 32> past_;
+  std::vector<std::uint32_t> hits_;
+  Shared<StepPlan> plan_;
+  std::uint64_t last_step_ = 0;
+  std::string violation_;
+};
+
+}  // namespace troupe::sim
