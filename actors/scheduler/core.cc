@@ -48,7 +48,8 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
     tokens.reset();
   }
   if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {})});
-  if (draining && by_generation.empty()) {
+  // Over-runs and releases included: once it is answered, the pools are whole.
+  if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0) {
     draining = false;
     out.push(Drained{});
   }
