@@ -81,7 +81,7 @@ struct Runtime::Impl {
   std::optional<Result<void>> stopped;  // guarded by `stopping`
 
   Result<void> start();
-  void attach(DeviceActor device, device::Stream stream);
+  void attach(DeviceActor device, DeviceStarted started);
   Result<void> stop();
   Result<void> stop_device();
   Result<void> give_back(Result<void> first);
@@ -124,11 +124,11 @@ Result<void> Runtime::Impl::start() {
     return started.error();
   }
   options.depth = depth;
-  attach(std::move(device), started.value().stream);
+  attach(std::move(device), std::move(started.value()));
   return success();
 }
 
-void Runtime::Impl::attach(DeviceActor device, device::Stream stream) {
+void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   Peers p;
   p.device = std::move(device);
   p.delivery = system->spawn<DeliveryShell, caf::detached>(delivery_thread);
@@ -151,7 +151,7 @@ void Runtime::Impl::attach(DeviceActor device, device::Stream stream) {
   const Attach everyone{peers};
   caf::anon_send(peers->sampler, everyone);
   caf::anon_send(peers->stream, everyone);
-  caf::anon_send(peers->stream, AttachStream{stream});
+  caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
   caf::anon_send(peers->router, everyone);
   caf::anon_send(peers->scheduler, everyone);
   caf::anon_send(peers->dispatcher, everyone);
@@ -220,8 +220,8 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
   if (stuck) {
     // A thread of the driver is still at work on a step and will call into the stream actor when it is done: everything
     // that it can reach is left to it.
+    config->kept_alive = std::move(peers);
     (void)driver.release(), (void)model.release(), (void)system.release(), (void)config.release();
-    (void)new std::shared_ptr<const Peers>(std::move(peers));
     return Error{ErrorCode::device_lost, "the device was still busy when the time to stop was over; what it holds is abandoned (" + first.error().what + ")"};
   }
   if (peers) {

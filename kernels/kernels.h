@@ -11,7 +11,8 @@
 //                 (no fused multiply-add), then lane j += lane j+8, j+4, j+2, j+1.
 //   blocks32    = ascending over blocks of 32 elements: sum += float(exact integer sum of the block's products) *
 //                 (scale_w[b] * scale_x[b]); formats with a minimum have a second sum, low += min_w[b] * (scale_x[b] *
-//                 sum of x's codes); sum + low at the end.
+//                 sum of x's codes); sum + low at the end. Q6_K, which has a scale for each 16 elements, adds its
+//                 blocks' halves one after the other, in the same way.
 // Threads: one call at a time, from the thread (host) or the stream (CUDA) that owns the instance.
 #pragma once
 
@@ -23,10 +24,12 @@ namespace troupe::kernels {
 
 inline constexpr std::uint32_t kNone = 0xFFFFFFFFu;
 
-enum class Format : std::uint8_t { f32, q8_0, q4_1 };  // how weights are stored; names and block formats are ggml's
+// How weights are stored; names and block formats are ggml's.
+enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k };
 
 const char* name(Format format);                         // "Q4_1"
-std::size_t row_bytes(Format format, std::size_t cols);  // cols is a multiple of 32
+std::size_t row_bytes(Format format, std::size_t cols);  // cols is a multiple of 32, and of block_elements(format)
+std::size_t block_elements(Format format);               // elements that are stored together: 1, 32 or 256
 
 // A matrix as stored: rows x cols, each row contiguous. y = W x.
 struct Weight {
@@ -110,17 +113,20 @@ struct FeedArgs {
   std::uint32_t vocab = 0;
   std::uint32_t block_size = 16;
   std::uint32_t n_blocks = 0;  // of the KV cache
+  std::uint32_t window = 0;    // as AttentionArgs::window: blocks behind it need not be there
   BlockTables tables;
   StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
   RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
 };
 
-// y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = .
+// y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = . Then, if
+// there is a bias, y[t][r] = y[t][r] + bias[r].
 struct MatmulJob {
   Weight w;
   float* y = nullptr;
   std::size_t stride = 0;
   bool add = false;
+  const float* bias = nullptr;  // [w.rows]
 };
 
 struct AttentionArgs {
@@ -132,6 +138,7 @@ struct AttentionArgs {
   std::size_t q_stride = 0;
   float* out = nullptr;  // [n_tokens][n_heads * head_dim]
   float scale = 1.0f;
+  std::uint32_t window = 0;  // a position sees itself and the window - 1 before it; 0 = all before it
 };
 
 struct RopeArgs {
@@ -145,6 +152,7 @@ struct RopeArgs {
   const float* v = nullptr;
   std::size_t stride = 0;
   const float* angles = nullptr;  // [n_tokens][rotated / 2][2]: cos, sin
+  bool halves = false;            // which elements pair i holds: 2i and 2i + 1, or (halves) i and i + rotated / 2
 };
 
 class Kernels {
@@ -171,20 +179,25 @@ class Kernels {
   // y[t] = (x[t] * (1 / sqrt(lanes16(x[t]^2) / width + eps))) * gain. x and y may be the same.
   virtual void rms_norm(const float* x, const float* gain, float* y, std::uint32_t n_rows, std::uint32_t width, float eps) = 0;
 
+  // The same in place on each of n_heads heads of width elements that lie side by side, rows stride apart.
+  virtual void norm_heads(float* x, std::size_t stride, const float* gain, std::uint32_t n_rows, std::uint32_t n_heads, std::uint32_t width,
+                          float eps) = 0;
+
   // All jobs read the same x [n_rows][cols]. Weights are read once per call.
   //   exact: weights dequantized to F32, order lanes16.
-  //   fast:  F32 weights as exact; quantized ones by blocks32 on x quantized to 8 bits in blocks of 32: scale =
+  //   fast:  F32, F16 and BF16 weights as exact; quantized ones by blocks32 on x quantized to 8 bits in blocks of 32: scale =
   //          max|x| / 127, codes to nearest even. A block with a NaN or an infinity makes its results NaN.
   virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
 
   // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
   virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs,
                            float* angles) = 0;
-  // Rotates pairs (2i, 2i+1) of each head: (a cos - b sin, a sin + b cos); q in place, k on its way into the cache,
-  // v as it is.
+  // Rotates pairs (a, b) of each head: (a cos - b sin, a sin + b cos); q in place, k on its way into the cache, v as it
+  // is.
   virtual void rope_store(const RopeArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
 
-  // out = softmax(scale * q k^T) v over positions 0 .. tokens[t].position. q.k: ascending over the head's elements,
+  // out = softmax(scale * q k^T) v over positions 0 (or the window's first) .. tokens[t].position; blocks before the
+  // first position are not read. q.k: ascending over the head's elements,
   // one multiply and one add each. Weights exp(score - max); their sum: lanes16 over absolute positions. Weighted sum
   // of v: ascending positions; times 1 / sum.
   virtual void attention(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables) = 0;

@@ -33,8 +33,10 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
 }
 
 DeviceStarted DeviceShell::start() {
-  if (auto made = ring_.make(); !made) return {made.error(), 0};
-  return {{}, ring_.stream()};
+  if (auto made = ring_.make(); !made) return {made.error(), 0, {}};
+  DeviceStarted started{{}, ring_.stream(), {}};
+  for (const SlotHandles& slot : ring_.slots()) started.cells.push_back(slot.cells);
+  return started;
 }
 
 void DeviceShell::attach(const Attach& m) {

@@ -6,7 +6,7 @@
 namespace troupe::actors {
 
 StreamShell::StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup)
-    : StreamActor::base(config), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts), cells_(setup.ring_slots) {
+    : StreamActor::base(config), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts) {
   keep_quiet(*this);
   for (std::uint32_t i = 0; i < setup.ring_slots; ++i) slots_.push_back(std::make_unique<Slot>(counts, i));
 }
@@ -19,6 +19,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
       },
       [this](const AttachStream& m) {
         stream_ = m.stream;
+        cells_ = m.cells;
         (void)driver_.bind_thread();  // an error comes back with the first step
       },
       [this](const Enqueue& m) { enqueue(m); },
@@ -44,7 +45,6 @@ void StreamShell::enqueue(const Enqueue& m) {
     slot.step = m.step;
     slot.ticket = step.ticket;
     slot.post.handling(m.ctx);
-    cells_[slot.ring_slot] = step.slot.cells;
     done = enqueue(step, slot);
     slot.enqueued = done.has_value();
     if (slot.enqueued) {

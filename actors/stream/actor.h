@@ -57,7 +57,7 @@ class StreamShell final : public StreamActor::base {
   device::Stream stream_ = 0;
   bool polled_ = false;  // the driver announces nothing
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<device::DevicePtr> cells_;  // by ring slot
+  std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
   // Steps whose enqueueing failed half-way: part of their work is on the stream. They wait for the next whole step.
   std::vector<Shared<LaunchedStep>> orphans_;
 };

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -39,7 +40,8 @@ class ControlConfig : public caf::actor_system_config {
  public:
   explicit ControlConfig(const ControlOptions& options);
   ControlOptions control;
-  mutable IdleHook idle_hook;  // the control thread's
+  mutable IdleHook idle_hook;              // the control thread's
+  std::shared_ptr<const void> kept_alive;  // as long as the system
 };
 
 // The idle hook of the system that an actor on the control thread lives in.

@@ -48,14 +48,16 @@ struct StartDevice {};  // -> device: make stream, events and ring
 struct DeviceStarted {
   Error error;
   std::uint64_t stream = 0;
+  std::vector<std::uint64_t> cells;  // the feed-cell arrays, by ring slot
 };
 struct StopDevice {};  // -> device, stream: give everything back; answered when done
 struct Done {  // the answer to an edge message: it is done, or not because of this
   Error error;
 };
 struct PollEvents {};  // stream -> device, once: the driver announces no completions, ask it
-struct AttachStream {  // -> stream: the stream that it owns from now on
+struct AttachStream {  // -> stream: the stream that it owns from now on, and the device's feed-cell arrays
   std::uint64_t stream = 0;
+  std::vector<std::uint64_t> cells;
 };
 
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
@@ -66,11 +68,11 @@ template <class I> auto inspect(I& f, SchedulerStats& x) {
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
-template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream); }
+template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream, x.cells); }
 template <class I> auto inspect(I& f, StopDevice&) { return f(); }
 template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
 template <class I> auto inspect(I& f, PollEvents&) { return f(); }
-template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream); }
+template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream, x.cells); }
 
 }  // namespace troupe::actors
 

@@ -1,17 +1,12 @@
 #include "device/models/gguf.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
-#include <system_error>
 #include <utility>
 
+#include "device/models/file_mapping.h"
 #include "device/models/gguf_format.h"
 
 namespace troupe::device {
@@ -44,24 +39,9 @@ Integer load_integer(const std::byte* p, std::uint32_t type) {
 }  // namespace
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
-  auto failed = [&](const char* what) { return Error{ErrorCode::io_failed, path + ": " + what + ": " + std::system_category().message(errno)}; };
-  struct Fd {
-    int fd;
-    ~Fd() {
-      if (fd >= 0) ::close(fd);
-    }
-  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) return failed("cannot be opened");
-  struct stat st {};
-  if (::fstat(file.fd, &st) != 0) return failed("cannot be examined");
-  if (!S_ISREG(st.st_mode)) return Error{ErrorCode::io_failed, path + ": is not a regular file; name a .gguf file"};
-  const auto size = static_cast<std::size_t>(st.st_size);
-  if (size == 0) return Error{ErrorCode::bad_file, path + ": is empty; a GGUF file is expected"};
-  void* p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (p == MAP_FAILED) return failed("cannot be mapped into memory");
-  std::shared_ptr<const std::byte> mapping(static_cast<const std::byte*>(p), [size](const std::byte* m) { ::munmap(const_cast<std::byte*>(m), size); });
-  TROUPE_TRY(auto parsed, parse({mapping.get(), size}, path));
-  parsed.mapping_ = std::move(mapping);
+  TROUPE_TRY(auto mapping, map_file(path));
+  TROUPE_TRY(auto parsed, parse(mapping.span(), path));
+  parsed.mapping_ = std::move(mapping.data);
   return parsed;
 }
 

@@ -18,20 +18,14 @@
 #include <string_view>
 #include <vector>
 
-#include "device/models/tensor_type.h"
+#include "device/models/tensor_source.h"
 #include "messages/error.h"
 
 namespace troupe::device {
 
-struct GgufTensor {
-  std::string_view name;
-  TensorType type = TensorType::F32;
-  std::vector<std::uint64_t> dims;  // 1 to 4 of them, none 0; dims[0] runs fastest, and is a multiple of the type's block
-  const std::byte* data = nullptr;  // aligned as the file says (32 by default) from the start of the file
-  std::size_t bytes = 0;
-};
+using GgufTensor = StoredTensor;  // 1 to 4 dims; data is aligned as the file says (32 by default) from the start of the file
 
-class GgufFile {
+class GgufFile final : public TensorSource {
  public:
   // io_failed: cannot be opened or mapped. bad_file, unsupported: names the file, the place and what was expected.
   static Result<GgufFile> open(const std::string& path);
@@ -40,9 +34,9 @@ class GgufFile {
 
   GgufFile(GgufFile&&) noexcept = default;
   GgufFile& operator=(GgufFile&&) noexcept = default;
-  ~GgufFile() = default;
+  ~GgufFile() override = default;
 
-  const std::string& path() const { return name_; }
+  const std::string& path() const override { return name_; }
   std::uint32_t version() const { return version_; }
 
   // not_found: no such key. bad_file: the value has another type, or does not fit.
@@ -56,7 +50,7 @@ class GgufFile {
   Result<std::vector<float>> get_floats(std::string_view key) const;
   std::vector<std::string> keys() const;  // in the file's order
 
-  const GgufTensor* tensor(std::string_view name) const;  // null: none of that name
+  const GgufTensor* tensor(std::string_view name) const override;
   std::span<const GgufTensor> tensors() const { return tensors_; }  // in the file's order
 
  private:

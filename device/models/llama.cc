@@ -64,8 +64,9 @@ Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}
 
 class LlamaOnHost final : public LlamaModel {
  public:
-  LlamaOnHost(std::shared_ptr<const GgufFile> file, const LlamaOptions& options, LlamaConfig config, LlamaWeights weights, Driver& driver)
-      : file_(std::move(file)),
+  LlamaOnHost(std::shared_ptr<const TensorSource> source, const LlamaOptions& options, ModelConfig config, LlamaWeights weights,
+              Driver& driver)
+      : source_(std::move(source)),
         options_(options),
         config_(std::move(config)),
         weights_(std::move(weights)),
@@ -105,9 +106,9 @@ class LlamaOnHost final : public LlamaModel {
     return ErrorCode::none;
   }
 
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const TensorSource> source_;  // what weights_ points into
   LlamaOptions options_;
-  LlamaConfig config_;
+  ModelConfig config_;
   LlamaWeights weights_;
   Driver& driver_;
   ModelInfo info_;
@@ -121,7 +122,8 @@ class LlamaOnHost final : public LlamaModel {
   StepContext* last_ = nullptr;
 };
 
-Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const GgufFile> file, const LlamaOptions& options, Driver& driver) {
+Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const TensorSource> source, ModelConfig config,
+                                                       const LlamaOptions& options, Driver& driver) {
   const auto positive = [](std::uint32_t n, const char* what) -> Result<void> {
     if (n == 0 || n > (1u << 24)) return Error{ErrorCode::bad_request, fmt::format("{} is {}; 1 to {} is expected", what, n, 1u << 24)};
     return success();
@@ -133,9 +135,8 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ggu
   TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
-  TROUPE_TRY(auto config, read_llama_config(*file));
-  TROUPE_TRY(auto weights, load_llama_weights(*file, config));
-  auto model = std::make_unique<LlamaOnHost>(std::move(file), options, std::move(config), std::move(weights), driver);
+  TROUPE_TRY(auto weights, load_llama_weights(*source, config));
+  auto model = std::make_unique<LlamaOnHost>(std::move(source), options, std::move(config), std::move(weights), driver);
   TROUPE_TRY(model->init());
   return std::unique_ptr<LlamaModel>(std::move(model));
 }
@@ -149,7 +150,7 @@ void LlamaOnHost::fill_info() {
   add(weights_.embedding);
   add(weights_.output);
   info_.name = config_.name;
-  info_.architecture = "llama";
+  info_.architecture = name(config_.architecture);
   // No kernel target in it: all targets of the host give the same bits.
   info_.arithmetic_id = options_.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16";
   for (const std::string& f : formats) info_.arithmetic_id += "/" + f;
@@ -171,7 +172,7 @@ void LlamaOnHost::fill_info() {
 
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
-  const LlamaConfig& c = config_;
+  const ModelConfig& c = config_;
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
   fill_info();
 
@@ -312,6 +313,7 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.vocab = config_.vocab;
   feed.block_size = options_.block_size;
   feed.n_blocks = options_.kv_blocks;
+  feed.window = config_.sliding_window;
   feed.tables = tables_;
   feed.tokens = scratch_.tokens;
   feed.readback = c.readback.data();

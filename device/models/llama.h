@@ -1,4 +1,4 @@
-// A model of the Llama architecture from a GGUF file, on the host device.
+// A model of the families that ModelConfig describes (Llama and its kin), on the host device.
 //
 // Each step is two functions on the stream: the forward pass (decode_batch_fed) and the argmax with the readback
 // (argmax_batch_to_feed); block tables, cells, KV and scratch are touched by nothing else, so stream order is all the
@@ -13,7 +13,8 @@
 
 #include "device/driver.h"
 #include "device/model.h"
-#include "device/models/gguf.h"
+#include "device/models/model_config.h"
+#include "device/models/tensor_source.h"
 #include "messages/error.h"
 
 namespace troupe::device {
@@ -34,9 +35,10 @@ struct LlamaOptions {
 
 class LlamaModel : public ModelDeviceFeed {
  public:
-  // The driver must outlive the model. Errors: bad_file and unsupported of the file; bad_request: an option out of its
+  // The driver must outlive the model. Errors: bad_file and unsupported of the tensors; bad_request: an option out of its
   // range; what alloc_device answers.
-  static Result<std::unique_ptr<LlamaModel>> create(std::shared_ptr<const GgufFile> file, const LlamaOptions& options, Driver& driver);
+  static Result<std::unique_ptr<LlamaModel>> create(std::shared_ptr<const TensorSource> source, ModelConfig config,
+                                                    const LlamaOptions& options, Driver& driver);
 
   // Refused before anything is enqueued: bad_plan: more rows, tokens or logits than the options say, or a slot,
   // position, id, cell or ring slot out of range; argmax_batch_to_feed of another step than decode_batch_fed took last.

@@ -5,36 +5,43 @@
 #include <array>
 #include <cmath>
 
-#include "device/models/weights.h"
-
 namespace troupe::device {
 
-Result<LlamaWeights> load_llama_weights(const GgufFile& file, const LlamaConfig& c) {
+Result<LlamaWeights> load_llama_weights(const TensorSource& source, const ModelConfig& c) {
   LlamaWeights w;
-  TROUPE_TRY(w.embedding, matrix(file, "token_embd.weight", c.vocab, c.width));
-  TROUPE_TRY(w.output_norm, vector(file, "output_norm.weight", c.width));
+  TROUPE_TRY(w.embedding, matrix(source, "token_embd.weight", c.vocab, c.width));
+  TROUPE_TRY(w.output_norm, vector(source, "output_norm.weight", c.width, w.owned));
   w.output = w.embedding;
-  if (file.tensor("output.weight") != nullptr) {
-    TROUPE_TRY(w.output, matrix(file, "output.weight", c.vocab, c.width));
+  if (!c.tied) {
+    TROUPE_TRY(w.output, matrix(source, "output.weight", c.vocab, c.width));
   }
   for (std::uint32_t i = 0; i < c.layers; ++i) {
-    const auto name = [i](const char* part) { return fmt::format("blk.{}.{}.weight", i, part); };
+    const auto name = [i](const char* part) { return fmt::format("blk.{}.{}", i, part); };
     LlamaLayer l;
-    TROUPE_TRY(l.attn_norm, vector(file, name("attn_norm"), c.width));
-    TROUPE_TRY(l.q, matrix(file, name("attn_q"), c.q_width(), c.width));
-    TROUPE_TRY(l.k, matrix(file, name("attn_k"), c.kv_width(), c.width));
-    TROUPE_TRY(l.v, matrix(file, name("attn_v"), c.kv_width(), c.width));
-    TROUPE_TRY(l.o, matrix(file, name("attn_output"), c.width, c.q_width()));
-    TROUPE_TRY(l.ffn_norm, vector(file, name("ffn_norm"), c.width));
-    TROUPE_TRY(l.gate, matrix(file, name("ffn_gate"), c.ffn, c.width));
-    TROUPE_TRY(l.up, matrix(file, name("ffn_up"), c.ffn, c.width));
-    TROUPE_TRY(l.down, matrix(file, name("ffn_down"), c.width, c.ffn));
+    TROUPE_TRY(l.attn_norm, vector(source, name("attn_norm.weight"), c.width, w.owned));
+    TROUPE_TRY(l.q, matrix(source, name("attn_q.weight"), c.q_width(), c.width));
+    TROUPE_TRY(l.k, matrix(source, name("attn_k.weight"), c.kv_width(), c.width));
+    TROUPE_TRY(l.v, matrix(source, name("attn_v.weight"), c.kv_width(), c.width));
+    if (c.qkv_bias) {
+      TROUPE_TRY(l.q_bias, vector(source, name("attn_q.bias"), c.q_width(), w.owned));
+      TROUPE_TRY(l.k_bias, vector(source, name("attn_k.bias"), c.kv_width(), w.owned));
+      TROUPE_TRY(l.v_bias, vector(source, name("attn_v.bias"), c.kv_width(), w.owned));
+    }
+    if (c.qk_norm) {
+      TROUPE_TRY(l.q_norm, vector(source, name("attn_q_norm.weight"), c.head_dim, w.owned));
+      TROUPE_TRY(l.k_norm, vector(source, name("attn_k_norm.weight"), c.head_dim, w.owned));
+    }
+    TROUPE_TRY(l.o, matrix(source, name("attn_output.weight"), c.width, c.q_width()));
+    TROUPE_TRY(l.ffn_norm, vector(source, name("ffn_norm.weight"), c.width, w.owned));
+    TROUPE_TRY(l.gate, matrix(source, name("ffn_gate.weight"), c.ffn, c.width));
+    TROUPE_TRY(l.up, matrix(source, name("ffn_up.weight"), c.ffn, c.width));
+    TROUPE_TRY(l.down, matrix(source, name("ffn_down.weight"), c.width, c.ffn));
     w.layers.push_back(l);
   }
   return w;
 }
 
-void llama_forward(kernels::Kernels& k, const LlamaConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
+void llama_forward(kernels::Kernels& k, const ModelConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
                    const kernels::KvCache& kv, const kernels::FeedArgs& feed, std::uint32_t n, std::uint32_t n_outputs) {
   using kernels::MatmulJob;
   k.feed_resolve(feed);
@@ -48,10 +55,14 @@ void llama_forward(kernels::Kernels& k, const LlamaConfig& c, const LlamaWeights
   for (std::uint32_t i = 0; i < c.layers; ++i) {
     const LlamaLayer& l = w.layers[i];
     k.rms_norm(s.x, l.attn_norm, s.h, n, c.width, c.eps);
-    k.matmul(std::array{MatmulJob{l.q, s.qkv, qkv}, MatmulJob{l.k, key, qkv}, MatmulJob{l.v, value, qkv}}, s.h, n, c.width);
+    k.matmul(std::array{MatmulJob{l.q, s.qkv, qkv, false, l.q_bias}, MatmulJob{l.k, key, qkv, false, l.k_bias},
+                        MatmulJob{l.v, value, qkv, false, l.v_bias}},
+             s.h, n, c.width);
+    if (l.q_norm != nullptr) k.norm_heads(s.qkv, qkv, l.q_norm, n, c.heads, c.head_dim, c.eps);
+    if (l.k_norm != nullptr) k.norm_heads(key, qkv, l.k_norm, n, c.kv_heads, c.head_dim, c.eps);
     // Keys and values of the whole step are in the cache before any of its rows reads them.
-    k.rope_store({s.tokens, n, i, c.heads, c.rotated, s.qkv, key, value, qkv, s.angles}, kv, feed.tables);
-    k.attention({s.tokens, n, i, c.heads, s.qkv, qkv, s.attended, scale}, kv, feed.tables);
+    k.rope_store({s.tokens, n, i, c.heads, c.rotated, s.qkv, key, value, qkv, s.angles, c.rope_pairs == RopePairs::halves}, kv, feed.tables);
+    k.attention({s.tokens, n, i, c.heads, s.qkv, qkv, s.attended, scale, c.sliding_window}, kv, feed.tables);
     k.matmul(std::array{MatmulJob{l.o, s.x, c.width, true}}, s.attended, n, c.q_width());
     k.rms_norm(s.x, l.ffn_norm, s.h, n, c.width, c.eps);
     k.matmul(std::array{MatmulJob{l.gate, s.gate, c.ffn}, MatmulJob{l.up, s.up, c.ffn}}, s.h, n, c.width);

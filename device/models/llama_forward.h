@@ -1,11 +1,13 @@
-// The Llama forward pass, written once over the interface of kernels: RMSNorm, attention with RoPE over interleaved
-// pairs (GGUF stores q and k rows permuted for that) and grouped KV heads, SiLU-gated feed-forward, residual sums.
+// The forward pass of every family that ModelConfig describes, written once over the interface of kernels: RMSNorm,
+// attention with RoPE and grouped KV heads, SiLU-gated feed-forward, residual sums; biases of q, k and v, norms of their
+// heads, the pairs that RoPE turns, a sliding window and an output matrix of its own are options.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "device/models/llama_config.h"
+#include "device/models/model_config.h"
+#include "device/models/weights.h"
 #include "kernels/kernels.h"
 #include "messages/error.h"
 
@@ -14,6 +16,8 @@ namespace troupe::device {
 struct LlamaLayer {
   const float* attn_norm = nullptr;
   kernels::Weight q, k, v, o;
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;  // of config.qkv_bias
+  const float *q_norm = nullptr, *k_norm = nullptr;                     // [head_dim], of config.qk_norm
   const float* ffn_norm = nullptr;
   kernels::Weight gate, up, down;
 };
@@ -23,10 +27,11 @@ struct LlamaWeights {
   std::vector<LlamaLayer> layers;
   const float* output_norm = nullptr;
   kernels::Weight output;  // the embedding again, if tied
+  OwnedFloats owned;
 };
 
-// Views into the file, shapes checked. Errors as matrix() and vector().
-Result<LlamaWeights> load_llama_weights(const GgufFile& file, const LlamaConfig& config);
+// Views into the source, shapes checked. Errors as matrix() and vector().
+Result<LlamaWeights> load_llama_weights(const TensorSource& source, const ModelConfig& config);
 
 // Device memory that a step works in; n = tokens of the largest step, r = its rows.
 struct LlamaScratch {
@@ -43,7 +48,7 @@ struct LlamaScratch {
 };
 
 // One step. feed.tokens is scratch.tokens; n_tokens over all rows; n_outputs = rows with an output.
-void llama_forward(kernels::Kernels& k, const LlamaConfig& config, const LlamaWeights& weights, const double* inv_freq,
+void llama_forward(kernels::Kernels& k, const ModelConfig& config, const LlamaWeights& weights, const double* inv_freq,
                    const LlamaScratch& scratch, const kernels::KvCache& kv, const kernels::FeedArgs& feed, std::uint32_t n_tokens,
                    std::uint32_t n_outputs);
 

@@ -10,6 +10,7 @@
 #include "device/host/driver.h"
 #include "device/models/gguf.h"
 #include "device/models/llama.h"
+#include "device/models/model_config.h"
 #include "device/models/tensor_type.h"
 
 namespace troupe::device {
@@ -88,18 +89,14 @@ Result<std::string> TextSide::decode(std::span<const Token> ids) const {
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
   TROUPE_TRY(auto opened, GgufFile::open(path));
   const auto file = std::make_shared<const GgufFile>(std::move(opened));
-  TROUPE_TRY(auto architecture, file->get_string("general.architecture"));
-  if (architecture != "llama") {
-    return Error{ErrorCode::unsupported, fmt::format("{}: architecture \"{}\"; this build runs \"llama\"", path, architecture)};
-  }
-  TROUPE_TRY(auto context, file->get_uint("llama.context_length"));
+  TROUPE_TRY(auto config, model_config_from_gguf(*file));
   LoadedModel out;
   TROUPE_TRY(out.text, text_of(*file));
   out.file = describe(*file);
   out.driver = make_host_driver();
-  LlamaOptions settings = llama_options(options, static_cast<std::uint32_t>(std::min<std::uint64_t>(context, UINT32_MAX)));
+  LlamaOptions settings = llama_options(options, config.context);
   settings.tokens = out.text.table();
-  TROUPE_TRY(out.model, LlamaModel::create(file, settings, *out.driver));
+  TROUPE_TRY(out.model, LlamaModel::create(file, std::move(config), settings, *out.driver));
   return out;
 }
 

@@ -19,6 +19,14 @@ constexpr const char* kGpt2 =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+";
 constexpr const char* kEachDigit = "\\p{N}";
 
+// Llama 3's split and Qwen's, as their tokenizer.json have them; \\s is written out for the reason above.
+#define MODERN(NUMBERS)                                                                                                          \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" NUMBERS "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS \
+  "]+(?![^" WS "])|[" WS "]+"
+constexpr const char* kLlama3 = MODERN("\\p{N}{1,3}");
+constexpr const char* kQwen2 = MODERN("\\p{N}");
+
+#undef MODERN
 #undef WS
 
 struct Rule {
@@ -28,6 +36,8 @@ struct Rule {
 constexpr Rule kRules[] = {
     {"gpt-2", {kGpt2, nullptr}},
     {"smollm", {kEachDigit, kGpt2}},
+    {"llama-bpe", {kLlama3, nullptr}},
+    {"qwen2", {kQwen2, nullptr}},
 };
 
 struct FreeMatch {

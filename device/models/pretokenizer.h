@@ -15,7 +15,7 @@ namespace troupe::device {
 
 class PreTokenizer {
  public:
-  // By the name that GGUF gives the rule (tokenizer.ggml.pre): "gpt-2" and "smollm". unsupported: another one.
+  // By the name that GGUF gives the rule (tokenizer.ggml.pre): "gpt-2", "smollm", "llama-bpe" and "qwen2". unsupported: another one.
   static Result<PreTokenizer> named(std::string_view name);
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;

@@ -1,20 +1,25 @@
-// Tensors of a GGUF file as the kernels' weights, with their shapes checked. Views: the file must outlive them.
+// A model's tensors as the kernels' weights, with their shapes checked. Matrices are views: the source must outlive them.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <vector>
 
-#include "device/models/gguf.h"
+#include "device/models/tensor_source.h"
 #include "kernels/kernels.h"
 #include "messages/error.h"
 
 namespace troupe::device {
 
-// y = W x, rows = outputs. bad_file: missing or mis-shaped, naming tensor and expectation; unsupported: a format that
-// the kernels do not read.
-Result<kernels::Weight> matrix(const GgufFile& file, std::string_view name, std::uint32_t rows, std::uint32_t cols);
+// Vectors that were converted to F32.
+using OwnedFloats = std::vector<std::unique_ptr<float[]>>;
 
-// An F32 vector of n elements, such as a norm's gains.
-Result<const float*> vector(const GgufFile& file, std::string_view name, std::uint32_t n);
+// y = W x, rows = outputs. bad_file: missing or mis-shaped, naming tensor and expectation; unsupported: a format that
+// the kernels do not read, or columns that are no multiple of 32.
+Result<kernels::Weight> matrix(const TensorSource& source, std::string_view name, std::uint32_t rows, std::uint32_t cols);
+
+// A vector of n elements in F32, such as a norm's gains: a view, or converted from F16 or BF16 into `owned`.
+Result<const float*> vector(const TensorSource& source, std::string_view name, std::uint32_t n, OwnedFloats& owned);
 
 }  // namespace troupe::device

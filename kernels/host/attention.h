@@ -17,7 +17,8 @@ struct AttentionHead {
   std::uint32_t block_size = 0;
   std::uint32_t head_dim = 0;
   const std::uint32_t* table = nullptr;  // block + 1
-  std::uint32_t position = 0;            // the last position that is read
+  std::uint32_t first = 0;               // the first position that is read,
+  std::uint32_t position = 0;            // and the last
   std::uint32_t group = 0;               // query heads
   const float* q = nullptr;              // [group][head_dim]
   float* out = nullptr;                  // [group][head_dim]

@@ -8,7 +8,8 @@
 
 #include "kernels/host/simd.h"
 
-// Each target has block_sums: the integer sums of block b for T tokens from t0, as floats (they are exact: below 2^20).
+// Each target has block_sums: the integer sums of the words (4 elements) K0 to K1 of block b, all 8 or a half, for T
+// tokens from t0, as floats (they are exact: below 2^20).
 
 namespace troupe::kernels {
 
@@ -23,13 +24,13 @@ TROUPE_INLINE std::int32_t four_codes(const std::int8_t* x) {
 }
 
 namespace portable {
-template <bool Signed, int T>
+template <bool Signed, int K0, int K1, int T>
 TROUPE_INLINE void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   for (std::size_t t = 0; t < T; ++t) {
     const std::int8_t* x = token_codes(a, b, t0 + t);
     std::int32_t sum[kBundle] = {};
-    for (std::size_t i = 0; i < 32; ++i) {
+    for (std::size_t i = 4 * K0; i < 4 * K1; ++i) {
       for (std::size_t r = 0; r < kBundle; ++r) {
         const std::uint8_t c = w[i / 4 * 4 * kBundle + 4 * r + i % 4];
         sum[r] += (Signed ? static_cast<std::int32_t>(static_cast<std::int8_t>(c)) : static_cast<std::int32_t>(c)) * x[i];
@@ -47,14 +48,14 @@ TROUPE_INLINE void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t
 
 namespace avx2 {
 #define TROUPE_DOT_TARGET TROUPE_TARGET_AVX2
-template <bool Signed, int T>
+template <bool Signed, int K0, int K1, int T>
 TROUPE_DOT_TARGET __attribute__((always_inline)) inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   const std::int8_t* x = token_codes(a, b, t0);
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sum[T][2];
   for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-  for (int k = 0; k < 8; ++k) {
+  for (int k = K0; k < K1; ++k) {
     for (int h = 0; h < 2; ++h) {
       const __m256i wv = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 64 * k + 32 * h));
       // No saturation in maddubs: |w| <= 128 and |x| <= 127, so 2 * 128 * 127 < 2^15; unsigned codes are below 16.
@@ -79,16 +80,20 @@ namespace avx512 {
 #define TROUPE_DOT_TARGET TROUPE_TARGET_AVX512
 // dpbusd multiplies unsigned by signed: signed weights get 128 added, and 128 * (sum of the token's codes), which
 // `offset` holds, is taken off again. Exact.
-template <bool Signed, int T>
+template <int K0, int K1>
+TROUPE_INLINE std::int32_t offset(const DotInt8Tile& a, std::size_t b, std::size_t t) {
+  const std::int32_t* o = a.x.offset + (t * (a.cols / 32) + b) * 2;
+  return (K0 < 4 ? o[0] : 0) + (K1 > 4 ? o[1] : 0);
+}
+template <bool Signed, int K0, int K1, int T>
 TROUPE_DOT_TARGET __attribute__((always_inline)) inline void block_sums(const DotInt8Tile& a, std::size_t b, std::size_t t0, F32x16* out) {
   const std::uint8_t* w = weight_codes(a, b);
   const std::int8_t* x = token_codes(a, b, t0);
-  const std::size_t blocks = a.cols / 32;
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
   __m512i sum[T];
-  for (int t = 0; t < T; ++t) sum[t] = Signed ? _mm512_set1_epi32(a.x.offset[(t0 + t) * blocks + b]) : _mm512_setzero_si512();
+  for (int t = 0; t < T; ++t) sum[t] = Signed ? _mm512_set1_epi32(offset<K0, K1>(a, b, t0 + t)) : _mm512_setzero_si512();
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
+  for (int k = K0; k < K1; ++k) {
     __m512i wv = _mm512_loadu_si512(w + 64 * k);
     if constexpr (Signed) wv = _mm512_xor_si512(wv, flip);
     for (int t = 0; t < T; ++t) sum[t] = _mm512_dpbusd_epi32(sum[t], wv, _mm512_set1_epi32(four_codes(x + t * a.cols + 4 * k)));

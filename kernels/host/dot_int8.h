@@ -14,12 +14,13 @@ namespace troupe::kernels {
 
 struct DotInt8Tile {
   CodesBundle w;
-  QuantizedRow x;          // of token 0; token t: codes t * cols further, the others t * cols / 32
+  QuantizedRow x;          // of token 0; token t: codes t * cols further, scale and sum t * cols / 32, offset twice that
   std::size_t n_rows = 0;  // 1 to 16
   std::size_t n_tokens = 0;
   std::size_t cols = 0;       // a multiple of 32
   bool signed_codes = false;  // of the weights
   bool has_min = false;       // of the weights
+  bool half_blocks = false;   // the weights have a scale for each 16 elements (signed, without minimum)
   float* y = nullptr;         // y[t * y_stride + r] = (or +=, if add) w[r] . x[t]
   std::size_t y_stride = 0;
   bool add = false;

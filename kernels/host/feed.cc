@@ -4,13 +4,14 @@ namespace troupe::kernels {
 
 namespace {
 
-// Whether every position of [0, end) of the slot has a block inside the cache.
-bool covered(const FeedArgs& a, std::uint32_t slot, std::uint64_t end) {
+// Whether every position that a row of positions [begin, end) reads or writes has a block inside the cache.
+bool covered(const FeedArgs& a, std::uint32_t slot, std::uint64_t begin, std::uint64_t end) {
   if (slot >= a.tables.n_slots) return false;
   const std::uint64_t blocks = (end + a.block_size - 1) / a.block_size;
   if (blocks > a.tables.blocks_per_slot) return false;
   const std::uint32_t* table = a.tables.entries + static_cast<std::size_t>(slot) * a.tables.blocks_per_slot;
-  for (std::uint64_t b = 0; b < blocks; ++b) {
+  const std::uint64_t first = a.window != 0 && begin >= a.window ? begin + 1 - a.window : 0;
+  for (std::uint64_t b = first / a.block_size; b < blocks; ++b) {
     if (table[b] == 0 || table[b] > a.n_blocks) return false;
   }
   return true;
@@ -31,7 +32,7 @@ void feed_resolve(const FeedArgs& a) {
   for (std::uint32_t r = 0; r < a.n_rows; ++r) {
     const StepRow& row = a.rows[r];
     Status status = Status::ok;
-    const bool has_kv = covered(a, row.slot, static_cast<std::uint64_t>(row.position) + row.n_tokens);
+    const bool has_kv = covered(a, row.slot, row.position, static_cast<std::uint64_t>(row.position) + row.n_tokens);
     if (!has_kv) status = Status::poisoned;
     std::uint32_t id = 0;
     for (std::uint32_t i = 0; i < row.n_tokens; ++i, ++token) {

@@ -54,6 +54,14 @@ class HostKernels final : public Kernels {
     split(n_rows, [&](std::size_t r) { rms_norm_(x + r * w, gain, y + r * w, w, eps); });
   }
 
+  void norm_heads(float* x, std::size_t stride, const float* gain, std::uint32_t n_rows, std::uint32_t n_heads, std::uint32_t width,
+                  float eps) override {
+    split(n_rows, [&](std::size_t r) {
+      float* head = x + r * stride;
+      for (std::uint32_t h = 0; h < n_heads; ++h, head += width) rms_norm_(head, gain, head, width, eps);
+    });
+  }
+
   void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) override {
     matmul_.run(jobs, x, n_rows, cols);
   }
@@ -89,6 +97,7 @@ class HostKernels final : public Kernels {
       head.block_size = kv.block_size;
       head.head_dim = kv.head_dim;
       head.table = tables.entries + static_cast<std::size_t>(token.slot) * tables.blocks_per_slot;
+      head.first = a.window != 0 && token.position >= a.window ? token.position + 1 - a.window : 0;
       head.position = token.position;
       head.group = group;
       head.q = a.q + t * a.q_stride + static_cast<std::size_t>(h) * group * kv.head_dim;

@@ -22,20 +22,20 @@ Matmul::Matmul(Target target, bool exact, std::size_t max_rows, std::size_t max_
     s.f32.resize(kBundle * max_cols);
     if (exact) continue;
     s.codes.resize(kBundle * max_cols);
-    s.scale.resize(kBundle * max_cols / 32);
+    s.scale.resize(kBundle * max_cols / 16);
     s.min.resize(kBundle * max_cols / 32);
   }
   if (exact) return;
   x_codes_.resize(max_rows * max_cols);
   x_scale_.resize(max_rows * max_cols / 32);
-  x_offset_.resize(max_rows * max_cols / 32);
+  x_offset_.resize(max_rows * max_cols / 16);
   x_sum_.resize(max_rows * max_cols / 32);
   x_ = {x_codes_.data(), x_scale_.data(), x_offset_.data(), x_sum_.data()};
 }
 
 QuantizedRow Matmul::quantized(std::size_t row, std::size_t cols) const {
   const std::size_t block = row * (cols / 32);
-  return {x_.codes + row * cols, x_.scale + block, x_.offset + block, x_.sum + block};
+  return {x_.codes + row * cols, x_.scale + block, x_.offset + 2 * block, x_.sum + block};
 }
 
 void Matmul::run(std::span<const MatmulJob> jobs, const float* x, std::size_t n_rows, std::size_t cols) {
@@ -66,6 +66,12 @@ void Matmul::run(std::span<const MatmulJob> jobs, const float* x, std::size_t n_
       } else {
         bundle_codes(job, row, n, n_rows, scratch_[thread]);
       }
+      if (job.bias != nullptr) {
+        for (std::size_t t = 0; t < n_rows; ++t) {
+          float* y = job.y + t * job.stride + row;
+          for (std::size_t r = 0; r < n; ++r) y[r] += job.bias[row + r];
+        }
+      }
       return;
     }
   });
@@ -89,7 +95,7 @@ void Matmul::bundle_codes(const MatmulJob& job, std::size_t row, std::size_t n, 
   unpack_codes(job.w.format, target_)(stored, n, cols, w);
   for (std::size_t t = 0; t < n_x; t += kTokensInt8) {
     dot_int8_({w, quantized(t, cols), n, std::min(kTokensInt8, n_x - t), cols, signed_codes(job.w.format), has_min(job.w.format),
-               job.y + t * job.stride + row, job.stride, job.add});
+               scale_block(job.w.format) == 16, job.y + t * job.stride + row, job.stride, job.add});
   }
 }
 

@@ -34,11 +34,12 @@ TROUPE_INLINE void quantize_row(const float* x, std::size_t cols, const Quantize
       const I8x16 narrow = __builtin_convertvector(codes, I8x16);
       std::memcpy(q + 16 * h, &narrow, sizeof narrow);
     }
-    std::int32_t total = 0;
-    for (int i = 0; i < 32; ++i) total += q[i];
+    std::int32_t total[2] = {};
+    for (int i = 0; i < 16; ++i) total[0] += q[i], total[1] += q[16 + i];
     out.scale[b] = d;
-    out.offset[b] = -128 * total;
-    out.sum[b] = d * static_cast<float>(total);
+    out.offset[2 * b] = -128 * total[0];
+    out.offset[2 * b + 1] = -128 * total[1];
+    out.sum[b] = d * static_cast<float>(total[0] + total[1]);
   }
 }
 

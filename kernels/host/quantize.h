@@ -14,7 +14,7 @@ namespace troupe::kernels {
 struct QuantizedRow {
   std::int8_t* codes = nullptr;    // [cols]
   float* scale = nullptr;          // [cols / 32]
-  std::int32_t* offset = nullptr;  // [cols / 32]: -128 * sum of the block's codes (for signed weights)
+  std::int32_t* offset = nullptr;  // [cols / 16]: -128 * sum of the codes of a block's halves (for signed weights)
   float* sum = nullptr;            // [cols / 32]: scale * sum of the block's codes
 };
 

@@ -21,12 +21,17 @@ template <class E>
 void store(const RopeArgs& args, std::uint32_t t, const KvCache& kv, const BlockTables& tables) {
   const StepToken& token = args.tokens[t];
   const float* angles = args.angles + static_cast<std::size_t>(t) * args.rotated;
+  // For even i, pair i / 2 is the elements near(i) and near(i) + far.
+  const std::uint32_t far = args.halves ? args.rotated / 2 : 1;
+  const auto near = [&](std::uint32_t i) { return args.halves ? i / 2 : i; };
   float* q = args.q + t * args.stride;
   for (std::uint32_t h = 0; h < args.n_heads; ++h, q += kv.head_dim) {
     for (std::uint32_t i = 0; i < args.rotated; i += 2) {
-      const Pair p = turn(q[i], q[i + 1], angles + i);
-      q[i] = p.a;
-      q[i + 1] = p.b;
+      float& a = q[near(i)];
+      float& b = q[near(i) + far];
+      const Pair p = turn(a, b, angles + i);
+      a = p.a;
+      b = p.b;
     }
   }
   if (token.slot == kNone) return;
@@ -42,9 +47,9 @@ void store(const RopeArgs& args, std::uint32_t t, const KvCache& kv, const Block
     key += at;
     std::uint32_t i = 0;
     for (; i < args.rotated; i += 2) {
-      const Pair p = turn(k[i], k[i + 1], angles + i);
-      put(key + i * layout.k_stride, p.a);
-      put(key + (i + 1) * layout.k_stride, p.b);
+      const Pair p = turn(k[near(i)], k[near(i) + far], angles + i);
+      put(key + near(i) * layout.k_stride, p.a);
+      put(key + (near(i) + far) * layout.k_stride, p.b);
     }
     for (; i < kv.head_dim; ++i) put(key + i * layout.k_stride, k[i]);
     for (i = 0; i < kv.head_dim; ++i) put(value + i, v[i]);

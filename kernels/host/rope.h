@@ -1,4 +1,4 @@
-// RoPE over interleaved pairs, and the write of keys and values into the paged KV cache (Kernels::rope_angles,
+// RoPE, and the write of keys and values into the paged KV cache (Kernels::rope_angles,
 // rope_store), for one token. Any thread; two tokens never write the same position.
 #pragma once
 

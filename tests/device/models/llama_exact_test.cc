@@ -29,7 +29,7 @@ class Exact : public testing::TestWithParam<std::tuple<const char*, bool>> {
     o.max_depth = 2;
     return o;
   }
-  std::string path() const { return std::string("tests/golden/tiny-llama/tiny-llama.") + std::get<0>(GetParam()) + ".gguf"; }
+  std::string path() const { return std::string("tests/golden/") + std::get<0>(GetParam()); }
 
   // The reference: alone, one token at a time.
   Logits alone(const std::vector<Token>& ids) const {
@@ -128,8 +128,16 @@ TEST_P(Exact, FedIdsGiveTheBitsOfHostIds) {
   for (std::uint32_t i = 0; i < kSteps; ++i) EXPECT_TRUE(same_bits(fed[i], want[19 + i])) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Exact, testing::Combine(testing::Values("F32", "Q8_0", "Q4_1"), testing::Bool()), [](const auto& info) {
-  return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast");
+// Every format, and a model of each family.
+constexpr const char* kModels[] = {"tiny-llama/tiny-llama.F32.gguf",     "tiny-llama/tiny-llama.F16.gguf",     "tiny-llama/tiny-llama.BF16.gguf",
+                                   "tiny-llama/tiny-llama.Q8_0.gguf",    "tiny-llama/tiny-llama.Q4_0.gguf",    "tiny-llama/tiny-llama.Q4_1.gguf",
+                                   "tiny-llama-k/tiny-llama-k.Q4_K.gguf", "tiny-llama-k/tiny-llama-k.Q6_K.gguf", "tiny-llama3/tiny-llama3.Q8_0.gguf",
+                                   "tiny-mistral-swa",                   "tiny-qwen2/tiny-qwen2.Q8_0.gguf",    "tiny-qwen3"};
+INSTANTIATE_TEST_SUITE_P(Models, Exact, testing::Combine(testing::ValuesIn(kModels), testing::Bool()), [](const auto& info) {
+  std::string s = std::get<0>(info.param);
+  s = s.substr(s.find('/') + 1);
+  std::replace_if(s.begin(), s.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return s + (std::get<1>(info.param) ? "_exact" : "_fast");
 });
 
 }  // namespace

@@ -18,17 +18,29 @@ struct Tolerance {
 };
 Tolerance tiny_tolerance(bool exact) { return exact ? Tolerance{1e-3, 1e-2} : Tolerance{0.10, 0.5}; }
 
-class TinyLlama : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+struct Tiny {
+  const char* model;
+  const char* type;  // of a GGUF; "": the safetensors
+};
+constexpr Tiny kTiny[] = {
+    {"tiny-llama", "F32"},    {"tiny-llama", "F16"},    {"tiny-llama", "BF16"},    {"tiny-llama", "Q8_0"},  {"tiny-llama", "Q4_0"},
+    {"tiny-llama", "Q4_1"},   {"tiny-llama", ""},       {"tiny-llama-k", "Q4_K"},  {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
+    {"tiny-llama3", ""},      {"tiny-mistral", ""},     {"tiny-mistral-swa", ""},  {"tiny-qwen2", "Q8_0"},  {"tiny-qwen2", ""},
+    {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},
+};
 
-TEST_P(TinyLlama, LogitsAndGreedyIds) {
-  const auto [type, exact] = GetParam();
-  const std::string folder = "tests/golden/tiny-llama/";
-  const auto cases = golden::read_cases(folder + "golden." + type + ".json");
-  const auto tensors = golden::read_safetensors(folder + "golden." + type + ".safetensors");
+class TinyModels : public testing::TestWithParam<std::tuple<Tiny, bool>> {};
+
+TEST_P(TinyModels, LogitsAndGreedyIds) {
+  const auto [tiny, exact] = GetParam();
+  const std::string folder = std::string("tests/golden/") + tiny.model + "/", type = tiny.type;
+  const std::string golden_path = folder + (type.empty() ? "golden" : "golden." + type);
+  const auto cases = golden::read_cases(golden_path + ".json");
+  const auto tensors = golden::read_safetensors(golden_path + ".safetensors");
   ASSERT_FALSE(cases.empty());
   LlamaOptions o;
   o.exact = exact;
-  LlamaRig rig(folder + "tiny-llama." + type + ".gguf", o);
+  LlamaRig rig(type.empty() ? folder : folder + tiny.model + "." + type + ".gguf", o);
   const Tolerance tolerance = tiny_tolerance(exact);
   for (std::size_t k = 0; k < cases.size(); ++k) {
     const golden::Case& c = cases[k];
@@ -42,28 +54,31 @@ TEST_P(TinyLlama, LogitsAndGreedyIds) {
       deviation.add(last.data(), want.row(i), last.size());
       begin = end;
     }
-    EXPECT_LE(deviation.value(), tolerance.deviation) << type << " case " << k;
+    EXPECT_LE(deviation.value(), tolerance.deviation) << "case " << k;
     ASSERT_EQ(begin, c.prompt.size());
     std::size_t compared = 0;
     for (std::size_t i = 0; i < c.greedy.size(); ++i) {
       if (c.margin[i] >= tolerance.margin * c.logit_std) {
         ++compared;
-        EXPECT_EQ(std::max_element(last.begin(), last.end()) - last.begin(), c.greedy[i]) << type << " case " << k << " step " << i;
+        EXPECT_EQ(std::max_element(last.begin(), last.end()) - last.begin(), c.greedy[i]) << "case " << k << " step " << i;
       }
       if (i + 1 == c.greedy.size()) break;
       last = rig.run({{.slot = 0, .position = begin++, .ids = {c.greedy[i]}}}).logits[0];
     }
     EXPECT_GT(compared, 0u);
-    std::printf("%s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", type, exact ? "exact" : "fast", k, deviation.value(),
-                compared, c.greedy.size());
+    std::printf("%s %s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", tiny.model, type.c_str(), exact ? "exact" : "fast", k,
+                deviation.value(), compared, c.greedy.size());
     rig.release(0);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, TinyLlama, testing::Combine(testing::Values("F32", "Q8_0", "Q4_1"), testing::Bool()),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_exact" : "_fast");
-                         });
+std::string test_name(const Tiny& t, bool exact) {
+  std::string s = std::string(t.model) + "_" + (*t.type == 0 ? "safetensors" : t.type) + (exact ? "_exact" : "_fast");
+  std::replace(s.begin(), s.end(), '-', '_');
+  return s;
+}
+INSTANTIATE_TEST_SUITE_P(All, TinyModels, testing::Combine(testing::ValuesIn(kTiny), testing::Bool()),
+                         [](const auto& info) { return test_name(std::get<0>(info.param), std::get<1>(info.param)); });
 
 class SmolLm2 : public testing::TestWithParam<bool> {};
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -12,9 +15,36 @@
 #include <vector>
 
 #include "device/host/driver.h"
+#include "device/models/gguf.h"
 #include "device/models/llama.h"
+#include "device/models/model_config.h"
+#include "device/models/safetensors.h"
 
 namespace troupe::device {
+
+struct RigModel {
+  std::shared_ptr<const TensorSource> source;
+  ModelConfig config;
+};
+
+inline std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A GGUF file, or a folder with config.json and safetensors. Throws what is wrong with it.
+inline RigModel open_model(const std::string& path) {
+  const auto take = [](auto result) {
+    if (!result) throw std::runtime_error(result.error().what);
+    return std::move(result.value());
+  };
+  if (!std::filesystem::is_directory(path)) {
+    auto file = std::make_shared<GgufFile>(take(GgufFile::open(path)));
+    return {file, take(model_config_from_gguf(*file))};
+  }
+  return {std::make_shared<SafetensorsModel>(take(SafetensorsModel::open(path))),
+          take(model_config_from_json(text_of(path + "/config.json"), text_of(path + "/generation_config.json"), path))};
+}
 
 struct RigRow {
   std::uint32_t slot = 0;
@@ -38,9 +68,8 @@ class LlamaRig {
  public:
   LlamaRig(const std::string& path, LlamaOptions options, std::uint64_t seed = 1) : driver_(make_host_driver({})) {
     options.max_logits_rows = options.max_rows;
-    auto file = GgufFile::open(path);
-    if (!file) throw std::runtime_error(file.error().what);
-    auto model = LlamaModel::create(std::make_shared<GgufFile>(std::move(file.value())), options, *driver_);
+    auto [source, config] = open_model(path);
+    auto model = LlamaModel::create(std::move(source), std::move(config), options, *driver_);
     if (!model) throw std::runtime_error(model.error().what);
     model_ = std::move(model.value());
     const ModelInfo& info = model_->info();

@@ -159,12 +159,12 @@ TEST(Llama, ArgmaxNeedsItsOwnStep) {
 
 TEST(Llama, OptionsOutOfRangeAreRefused) {
   auto driver = make_host_driver({});
-  auto file = std::make_shared<GgufFile>(GgufFile::open(kPath).value());
+  const auto [source, config] = open_model(kPath);
   for (auto member :
        {&LlamaOptions::kv_blocks, &LlamaOptions::block_size, &LlamaOptions::max_rows, &LlamaOptions::n_slots, &LlamaOptions::max_depth}) {
     LlamaOptions o = small();
     o.*member = 0;
-    auto r = LlamaModel::create(file, o, *driver);
+    auto r = LlamaModel::create(source, config, o, *driver);
     ASSERT_FALSE(r);
     EXPECT_EQ(r.error().code, ErrorCode::bad_request);
   }
@@ -172,11 +172,11 @@ TEST(Llama, OptionsOutOfRangeAreRefused) {
 }
 
 TEST(Llama, MemoryThatTheDriverDoesNotGiveIsAnErrorAndNothingLeaks) {
-  auto file = std::make_shared<GgufFile>(GgufFile::open(kPath).value());
+  const auto [source, config] = open_model(kPath);
   for (std::uint64_t nth = 1; nth <= 5; ++nth) {
     auto driver = make_host_driver({});
     driver->inject({DriverCall::alloc_device, nth, ErrorCode::device_failed, false});
-    auto r = LlamaModel::create(file, small(), *driver);
+    auto r = LlamaModel::create(source, config, small(), *driver);
     ASSERT_FALSE(r) << nth;
     EXPECT_EQ(r.error().code, ErrorCode::device_failed);
     EXPECT_EQ(driver->usage().device_bytes, 0u);

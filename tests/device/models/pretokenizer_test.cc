@@ -24,6 +24,16 @@ TEST(PreTokenizer, SmollmCutsEachDigitFirst) {
   EXPECT_EQ(split("gpt-2", "a   1"), (Words{"a", "  ", " 1"}));
 }
 
+TEST(PreTokenizer, Llama3AndQwen) {
+  EXPECT_EQ(split("llama-bpe", "in 12345."), (Words{"in", " ", "123", "45", "."}));
+  EXPECT_EQ(split("qwen2", "in 12345."), (Words{"in", " ", "1", "2", "3", "4", "5", "."}));
+  for (const char* rule : {"llama-bpe", "qwen2"}) {
+    EXPECT_EQ(split(rule, "it's WE'LL -dash\tTab"), (Words{"it", "'s", " WE", "'LL", " -", "dash", "\tTab"}));
+    EXPECT_EQ(split(rule, "x;\r\n\r\n  y  "), (Words{"x", ";\r\n\r\n", " ", " y", "  "}));
+    EXPECT_EQ(split(rule, "a \n \n b"), (Words{"a", " \n \n", " b"}));
+  }
+}
+
 TEST(PreTokenizer, SpacesAreThoseOfUnicode) {
   // U+180E has not been a space since Unicode 6.3; U+3000, U+0085 and U+00A0 are.
   EXPECT_EQ(split("gpt-2", "\xe1\xa0\x8e!"), (Words{"\xe1\xa0\x8e!"}));
@@ -35,7 +45,7 @@ TEST(PreTokenizer, SpacesAreThoseOfUnicode) {
 TEST(PreTokenizer, LongRunsAreOneWord) {
   for (char c : {'x', ' ', '!', '\n'}) {
     const std::string text(1 << 20, c);
-    EXPECT_EQ(split("smollm", text), Words{text});
+    for (const char* rule : {"smollm", "llama-bpe", "qwen2"}) EXPECT_EQ(split(rule, text), Words{text}) << rule << " of " << int{c};
   }
 }
 
@@ -43,7 +53,7 @@ TEST(PreTokenizer, UnknownNamesAreRefused) {
   const auto r = PreTokenizer::named("no-such");
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, ErrorCode::unsupported);
-  EXPECT_EQ(r.error().what, "pre-tokenizer 'no-such' is not known; known are 'gpt-2', 'smollm'");
+  EXPECT_EQ(r.error().what, "pre-tokenizer 'no-such' is not known; known are 'gpt-2', 'smollm', 'llama-bpe', 'qwen2'");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <memory>
 #include <numeric>
 
@@ -16,6 +17,8 @@ namespace {
 
 struct Shape {
   std::uint32_t heads, kv_heads, head_dim, rotated, block_size;
+  std::uint32_t window = 0;
+  bool halves = false;
 };
 
 // One sequence of n tokens in slot 1, its blocks scattered over the cache. Poison is what unused elements hold.
@@ -55,22 +58,25 @@ struct Sequence {
     kernels->rope_angles(tokens.data(), count, inv_freq.data(), shape.rotated / 2, angles.data());
     const float* k = work.data() + shape.heads * shape.head_dim;
     kernels->rope_store(
-        {tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride, angles.data()},
+        {tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride, angles.data(),
+         shape.halves},
         kv, tables);
     out.resize(std::size_t{n} * shape.heads * shape.head_dim);
     kernels->attention(
         {tokens.data(), count, 1, shape.heads, work.data(), stride, out.data() + std::size_t{begin} * shape.heads * shape.head_dim,
-         1.0f / std::sqrt(static_cast<float>(shape.head_dim))},
+         1.0f / std::sqrt(static_cast<float>(shape.head_dim)), shape.window},
         kv, tables);
   }
   // In double, from the formulas, with keys and values rounded as the cache keeps them.
   std::vector<double> rotated_head(std::uint32_t t, std::uint32_t offset, bool stored) const {
     std::vector<double> v(shape.head_dim);
     for (std::uint32_t i = 0; i < shape.head_dim; ++i) v[i] = qkv[t * stride + offset + i];
-    for (std::uint32_t i = 0; i < shape.rotated; i += 2) {
-      const double c = std::cos(t * inv_freq[i / 2]), s = std::sin(t * inv_freq[i / 2]), a = v[i], b = v[i + 1];
-      v[i] = a * c - b * s;
-      v[i + 1] = a * s + b * c;
+    for (std::uint32_t i = 0; i < shape.rotated / 2; ++i) {
+      double& a = v[shape.halves ? i : 2 * i];
+      double& b = v[shape.halves ? i + shape.rotated / 2 : 2 * i + 1];
+      const std::complex<double> turned = std::complex<double>(a, b) * std::polar(1.0, t * inv_freq[i]);
+      a = turned.real();
+      b = turned.imag();
     }
     if (stored && !exact) {
       for (double& x : v) x = half_to_float(float_to_half(static_cast<float>(x)));
@@ -82,13 +88,14 @@ struct Sequence {
     const auto q = rotated_head(t, head * shape.head_dim, false);
     std::vector<double> score(t + 1);
     double top = -1e300, sum = 0.0, out = 0.0;
-    for (std::uint32_t p = 0; p <= t; ++p) {
+    const std::uint32_t first = shape.window != 0 && t >= shape.window ? t - shape.window + 1 : 0;
+    for (std::uint32_t p = first; p <= t; ++p) {
       const auto k = rotated_head(p, (shape.heads + kv_head) * shape.head_dim, true);
       for (std::uint32_t i = 0; i < shape.head_dim; ++i) score[p] += q[i] * k[i];
       score[p] /= std::sqrt(static_cast<double>(shape.head_dim));
       top = std::max(top, score[p]);
     }
-    for (std::uint32_t p = 0; p <= t; ++p) {
+    for (std::uint32_t p = first; p <= t; ++p) {
       const double e = std::exp(score[p] - top);
       const float v = qkv[p * stride + (shape.heads + shape.kv_heads + kv_head) * shape.head_dim + element];
       sum += e;
@@ -111,7 +118,8 @@ struct Sequence {
 };
 
 const Shape kShapes[] = {{4, 2, 16, 16, 16}, {9, 3, 64, 64, 16}, {5, 1, 32, 16, 16}, {2, 2, 24, 8, 16},
-                         {4, 4, 16, 16, 8},  {6, 3, 16, 16, 5},  {2, 1, 16, 16, 32}};
+                         {4, 4, 16, 16, 8},  {6, 3, 16, 16, 5},  {2, 1, 16, 16, 32}, {4, 2, 16, 16, 16, 20},
+                         {6, 1, 32, 24, 16, 16, true}, {4, 2, 16, 16, 5, 1}, {8, 1, 48, 48, 16, 0, true}};
 
 class AttentionTest : public testing::TestWithParam<std::tuple<Shape, bool>> {};
 
@@ -154,8 +162,29 @@ TEST_P(AttentionTest, BitsDependOnTheSequenceAlone) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest, testing::Combine(testing::ValuesIn(kShapes), testing::Bool()), [](const auto& info) {
   const Shape& s = std::get<0>(info.param);
   return std::string("h") + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
-         std::to_string(s.block_size) + (std::get<1>(info.param) ? "_exact" : "_fast");
+         std::to_string(s.block_size) + "w" + std::to_string(s.window) + (s.halves ? "_halves" : "") + (std::get<1>(info.param) ? "_exact" : "_fast");
 });
+
+// Blocks behind the window may have been given to another sequence.
+TEST(Attention, BlocksBehindTheWindowAreNotRead) {
+  for (const bool exact : {false, true}) {
+    for (Target target : targets()) {
+      Sequence s({4, 2, 16, 16, 16, 20}, 60, exact, target, 1, 1);
+      std::vector<float> want, out;
+      s.step(0, 60, want);
+      s.step(0, 55, out);
+      // Position 55 sees 36 to 55, 59 sees 40 to 59: blocks 0 and 1 are behind both.
+      const std::size_t block = s.cache.size() / 2 / s.kv.n_blocks;
+      for (std::uint32_t b : {0u, 1u}) {
+        const std::uint32_t at = s.table[s.tables.blocks_per_slot + b] - 1;
+        std::fill_n(s.cache.begin() + s.cache.size() / 2 + at * block, block, 0xff);
+        s.table[s.tables.blocks_per_slot + b] = 0;
+      }
+      s.step(55, 60, out);
+      EXPECT_TRUE(same_bits(out, want)) << name(target);
+    }
+  }
+}
 
 TEST(Attention, ATokenWithoutBlocksReadsAndWritesNothing) {
   Sequence s({2, 1, 16, 16, 16}, 20, true, best_target(), 1, 1);

@@ -10,16 +10,36 @@ namespace troupe::kernels {
 namespace {
 
 TEST(Embed, IsTheRowDequantized) {
-  for (Format format : {Format::f32, Format::q8_0, Format::q4_1}) {
-    const StoredMatrix m = random_matrix(format, 6, 64, 1);
+  for (Format format : {Format::f32, Format::f16, Format::bf16, Format::q8_0, Format::q4_0, Format::q4_1, Format::q4_k, Format::q6_k}) {
+    const std::uint32_t cols = fits(format, 64) ? 64 : 256;
+    const StoredMatrix m = random_matrix(format, 6, cols, 1);
     const std::vector<StepToken> tokens{{5, 0, 0}, {0, 0, 1}, {5, 1, 0}, {3, 1, 1}, {1, 1, 2}};
     for (unsigned threads : {1u, 2u}) {
-      const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = 64});
-      std::vector<float> x(5 * 64);
+      const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = cols});
+      std::vector<float> x(std::size_t{5} * cols);
       k->embed(m.weight, tokens.data(), 5, x.data());
       for (std::size_t t = 0; t < 5; ++t) {
-        for (std::size_t i = 0; i < 64; ++i) ASSERT_NEAR(x[t * 64 + i], m.values[tokens[t].id * 64 + i], 1e-6);
+        for (std::size_t i = 0; i < cols; ++i) ASSERT_NEAR(x[t * cols + i], m.values[tokens[t].id * cols + i], 1e-6);
       }
+    }
+  }
+}
+
+TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
+  for (unsigned threads : {1u, 2u}) {
+    const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = 64});
+    constexpr std::size_t kRows = 5, kHeads = 3, kWidth = 24, kStride = 80;
+    const auto before = random_floats(kRows * kStride, 1), gain = random_floats(kWidth, 2);
+    auto x = before;
+    k->norm_heads(x.data(), kStride, gain.data(), kRows, kHeads, kWidth, 1e-6f);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t h = 0; h < kHeads; ++h) {
+        std::vector<float> want(kWidth);
+        k->rms_norm(&before[r * kStride + h * kWidth], gain.data(), want.data(), 1, kWidth, 1e-6f);
+        const auto* head = &x[r * kStride + h * kWidth];
+        EXPECT_TRUE(same_bits(want, {head, head + kWidth})) << r << " " << h;
+      }
+      for (std::size_t i = kHeads * kWidth; i < kStride; ++i) EXPECT_EQ(x[r * kStride + i], before[r * kStride + i]);
     }
   }
 }

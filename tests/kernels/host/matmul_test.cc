@@ -9,7 +9,8 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr Format kFormats[] = {Format::f32, Format::q8_0, Format::q4_1};
+constexpr Format kFormats[] = {Format::f32,  Format::f16,  Format::bf16, Format::q8_0,
+                               Format::q4_0, Format::q4_1, Format::q4_k, Format::q6_k};
 
 // x as the fast mode sees it: 8-bit codes times their block's scale.
 std::vector<double> rounded(const std::vector<float>& x) {
@@ -35,7 +36,8 @@ class MatmulTest : public testing::TestWithParam<std::tuple<Format, bool>> {};
 
 TEST_P(MatmulTest, IsNearTheProductInDouble) {
   const auto [format, exact] = GetParam();
-  for (std::uint32_t cols : {32u, 160u, 576u}) {
+  for (std::uint32_t cols : {32u, 160u, 256u, 576u, 768u}) {
+    if (!fits(format, cols)) continue;
     const std::uint32_t rows = 37, n = 11;
     const StoredMatrix m = random_matrix(format, rows, cols, cols);
     const auto x = random_floats(std::size_t{n} * cols, 2);
@@ -62,7 +64,7 @@ TEST_P(MatmulTest, IsNearTheProductInDouble) {
 
 TEST_P(MatmulTest, BitsDependOnTheRowAlone) {
   const auto [format, exact] = GetParam();
-  const std::uint32_t cols = 160, rows = 53, n = 21;
+  const std::uint32_t cols = fits(format, 160) ? 160 : 512, rows = 53, n = 21;
   const StoredMatrix m = random_matrix(format, rows, cols, 4);
   const auto x = random_floats(std::size_t{n} * cols, 5);
   const auto all = product(m.weight, x, Target::portable, exact, 1);
@@ -90,7 +92,7 @@ TEST_P(MatmulTest, BitsDependOnTheRowAlone) {
 
 TEST_P(MatmulTest, JobsShareTheirInputAndMayAdd) {
   const auto [format, exact] = GetParam();
-  const std::uint32_t cols = 64, n = 3;
+  const std::uint32_t cols = fits(format, 64) ? 64 : 256, n = 3;
   const StoredMatrix a = random_matrix(format, 20, cols, 1), b = random_matrix(Format::f32, 7, cols, 2);
   const auto x = random_floats(std::size_t{n} * cols, 3);
   const auto ya = product(a.weight, x, best_target(), exact, 1), yb = product(b.weight, x, best_target(), exact, 1);
@@ -103,11 +105,25 @@ TEST_P(MatmulTest, JobsShareTheirInputAndMayAdd) {
   }
 }
 
+TEST_P(MatmulTest, ABiasIsAddedLast) {
+  const auto [format, exact] = GetParam();
+  const std::uint32_t cols = fits(format, 64) ? 64 : 256, rows = 20, n = 5;
+  const StoredMatrix m = random_matrix(format, rows, cols, 1);
+  const auto x = random_floats(std::size_t{n} * cols, 3), bias = random_floats(rows, 4);
+  const auto without = product(m.weight, x, best_target(), exact, 1);
+  ThreadPool pool(2);
+  Matmul matmul(best_target(), exact, n, cols, pool);
+  std::vector<float> y(std::size_t{n} * rows, 0.5f);
+  matmul.run(std::vector{MatmulJob{m.weight, y.data(), rows, true, bias.data()}}, x.data(), n, cols);
+  for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], (0.5f + without[i]) + bias[i % rows]);
+}
+
 TEST_P(MatmulTest, NanStaysInItsToken) {
   const auto [format, exact] = GetParam();
-  const StoredMatrix m = random_matrix(format, 18, 64, 1);
-  auto x = random_floats(3 * 64, 3);
-  x[64 + 40] = std::nanf("");
+  const std::uint32_t cols = fits(format, 64) ? 64 : 256;
+  const StoredMatrix m = random_matrix(format, 18, cols, 1);
+  auto x = random_floats(std::size_t{3} * cols, 3);
+  x[cols + 40] = std::nanf("");
   for (Target target : targets()) {
     const auto y = product(m.weight, x, target, exact, 1);
     for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 18 == 1) << i;

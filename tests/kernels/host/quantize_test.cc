@@ -11,7 +11,7 @@ namespace troupe::kernels {
 namespace {
 
 struct Quantized {
-  explicit Quantized(std::size_t cols) : codes(cols, 55), scale(cols / 32, 5.0f), offset(cols / 32, 5), sum(cols / 32, 5.0f) {}
+  explicit Quantized(std::size_t cols) : codes(cols, 55), scale(cols / 32, 5.0f), offset(cols / 16, 5), sum(cols / 32, 5.0f) {}
   QuantizedRow row() { return {codes.data(), scale.data(), offset.data(), sum.data()}; }
   std::vector<std::int8_t> codes;
   std::vector<float> scale;
@@ -31,12 +31,14 @@ TEST(Quantize, CodesSumsAndScales) {
         for (std::size_t i = b * 32; i < b * 32 + 32; ++i) amax = std::max(amax, std::fabs(x[i]));
         const float d = q.scale[b];
         EXPECT_EQ(d, amax / 127.0f);
-        int total = 0;
+        int total = 0, first = 0;
         for (std::size_t i = b * 32; i < b * 32 + 32; ++i) {
           total += q.codes[i];
+          first += i % 32 < 16 ? q.codes[i] : 0;
           ASSERT_NEAR(q.codes[i] * d, x[i], d * 0.5001) << i;
         }
-        EXPECT_EQ(q.offset[b], -128 * total);
+        EXPECT_EQ(q.offset[2 * b], -128 * first);
+        EXPECT_EQ(q.offset[2 * b + 1], -128 * (total - first));
         EXPECT_EQ(q.sum[b], d * static_cast<float>(total));
       }
       Quantized first(cols);
