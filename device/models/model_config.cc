@@ -55,6 +55,7 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
   const auto bad = [&](const std::string& what) { return Error{ErrorCode::bad_file, where + ": " + what}; };
   if (c.heads % c.kv_heads != 0) return bad(fmt::format("{} query heads are no multiple of {} KV heads", c.heads, c.kv_heads));
   if (c.head_dim == 0) return bad(fmt::format("a head size of 0: width {} is less than {} heads", c.width, c.heads));
+  if (c.head_dim > kMostHeadDim) return bad(fmt::format("a head size of {}; at most {} is expected", c.head_dim, kMostHeadDim));
   if (c.rotated == 0 || c.rotated % 2 != 0 || c.rotated > c.head_dim) {
     return bad(fmt::format("RoPE turns {} elements of a head; an even number from 2 to the head size {} is expected", c.rotated, c.head_dim));
   }

@@ -9,6 +9,7 @@
 namespace troupe::device {
 
 inline constexpr std::uint32_t kMostOfAnything = 1u << 24;  // keeps products of two inside 64 bits
+inline constexpr std::uint32_t kMostHeadDim = 1u << 16;     // inv_freq is as long as half of it
 
 std::optional<Architecture> architecture_named(std::string_view name);
 
