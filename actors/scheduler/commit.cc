@@ -5,11 +5,6 @@
 
 namespace troupe::actors {
 
-TokenBatch& SchedulerCore::State::batch() {
-  if (!tokens) tokens.emplace(token_batches.draft());
-  return **tokens;
-}
-
 void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row) {
   Live* r = find(row);
   if (r == nullptr) {
@@ -78,7 +73,7 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
 
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
   const Request& q = *r.request;
-  TokenBatch& b = batch();
+  TokenBatch& b = staged;
   TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
   e.index = static_cast<std::uint32_t>(r.output.size());
@@ -137,7 +132,7 @@ void SchedulerCore::State::row_failed(Live& r, ErrorCode code, const std::string
 
 void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   const auto index = static_cast<std::uint32_t>(&r - live.data());
-  TokenBatch& b = batch();
+  TokenBatch& b = staged;
   Finish f;
   f.request = r.id;
   f.reason = reason;

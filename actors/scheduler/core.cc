@@ -43,16 +43,24 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
     out.push(Sample{{}, std::move(*sample).freeze()});
     sample.reset();
   }
-  if (tokens) {
-    out.push(Deliver{{}, std::move(*tokens).freeze()});
-    tokens.reset();
-  }
   if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {})});
   // Over-runs and releases included: once it is answered, the pools are whole.
   if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0) {
     draining = false;
     out.push(Drained{});
   }
+}
+
+void SchedulerCore::deliver(SchedulerOutbox& out) {
+  TokenBatch& staged = s_->staged;
+  if (staged.events.empty() && staged.finishes.empty()) return;
+  Draft<TokenBatch> batch = s_->token_batches.draft();
+  batch->events.assign(staged.events.begin(), staged.events.end());
+  batch->finishes.assign(std::make_move_iterator(staged.finishes.begin()), std::make_move_iterator(staged.finishes.end()));
+  batch->text.assign(staged.text);
+  batch->best.assign(staged.best.begin(), staged.best.end());
+  staged.clear();
+  out.push(Deliver{{}, std::move(batch).freeze()});
 }
 
 SchedulerCore::SchedulerCore(const SchedulerConfig& config, const ModelInfo& model) : s_(std::make_unique<State>(config, model)) {}

@@ -75,6 +75,10 @@ class SchedulerCore {
   void on(const Drain& m, TimeNs now, SchedulerOutbox& out);
   void on(const Halt& m, TimeNs now, SchedulerOutbox& out);
 
+  // Tokens and ends that the last message gave, as one Deliver. To be called after the outbox of every message has been
+  // sent: the batch is memory that the delivery thread had last, and the next launch does not wait for it.
+  void deliver(SchedulerOutbox& out);
+
   const SchedulerStats& stats() const;
   std::uint32_t waiting() const;
   std::uint32_t running() const;

@@ -151,12 +151,11 @@ struct SchedulerCore::State {
   Pool<StepPlan> plans;
   Pool<SampleBatch> sample_batches;
   Pool<TokenBatch> token_batches;
-  std::optional<Draft<TokenBatch>> tokens;   // of the message that is being handled
+  TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
   std::optional<Draft<SampleBatch>> sample;  // likewise
 
   Live* find(const RequestId& id);
   Live* find(const StepRow& row);  // null: ended, or its sequence is another one now
-  TokenBatch& batch();
 
   // row_choice.cc
   // The ids that output `output_index` may not be, ascending; valid until the next call.

@@ -38,6 +38,10 @@ int utf8_character(std::string_view s) {
 }  // namespace
 
 std::size_t append_utf8(std::string_view bytes, bool final, std::string& out) {
+  if (std::all_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) {
+    out += bytes;
+    return bytes.size();
+  }
   std::size_t used = 0;
   while (used < bytes.size()) {
     const int n = utf8_character(bytes.substr(used));
@@ -55,6 +59,11 @@ std::size_t append_utf8(std::string_view bytes, bool final, std::string& out) {
 }
 
 bool TextStream::push(std::string_view bytes, const std::vector<std::string>& stops, std::string& out) {
+  if (stops.empty() && held_.empty()) {  // nearly every token of nearly every request
+    stop_prefix_ = 0;
+    held_ = bytes.substr(append_utf8(bytes, false, out));
+    return false;
+  }
   held_ += bytes;
   std::size_t at = std::string::npos, length = 0;
   for (const std::string& stop : stops) {

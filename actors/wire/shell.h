@@ -33,10 +33,17 @@ template <class Interface, class Core, class Box> class Shell : public Interface
     keep_quiet(*this);
   }
 
-  // One message through the core.
+  // One message through the core, and what the core has to send once that is on its way.
   template <class Self, class M> static void handle(Self* self, const M& m) {
     self->post_.handling(m.ctx);
     self->core_.on(m, now_ns(), self->out_);
+    send_all(self);
+    if constexpr (requires { self->core_.deliver(self->out_); }) {
+      self->core_.deliver(self->out_);
+      send_all(self);
+    }
+  }
+  template <class Self> static void send_all(Self* self) {
     self->out_.drain([self](auto&& message) { self->put(std::forward<decltype(message)>(message)); });
   }
   template <class Handle, class M> void send_to(const Handle& to, M&& message) {

@@ -127,6 +127,10 @@ void World::call(Actor self, Core& core, const M& m, Out& out) {
   if constexpr (requires { core.on(m, now_, out); }) {
     core.on(m, now_, out);
     out.drain([&](auto&& item) { route(self, std::move(item)); });
+    if constexpr (requires { core.deliver(out); }) {
+      core.deliver(out);
+      out.drain([&](auto&& item) { route(self, std::move(item)); });
+    }
   } else {
     broken("a message went to an actor that does not take it");
   }

@@ -158,6 +158,8 @@ class DirectLoop {
       std::swap(out_, work_);
       work_.drain([this](auto&& item) { handle(item); });
     }
+    scheduler_.deliver(out_);
+    out_.clear();
   }
   void handle(const Open& m) {
     Opened opened = io_.open(m);

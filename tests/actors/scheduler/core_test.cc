@@ -30,6 +30,7 @@ class SchedulerTest : public testing::Test {
   template <class M>
   void send(const M& m, TimeNs now = 1) {
     core->on(m, now, out);
+    core->deliver(out);
     EXPECT_EQ(core->check(), "");
     out.drain([&](auto&& x) {
       using T = std::decay_t<decltype(x)>;
