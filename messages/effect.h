@@ -20,7 +20,8 @@ struct Commit {
   std::uint32_t settled_len = 0;
 };
 // The fed row `row` of step `ticket`, in flight, turned out to read the id that the host committed: the blocks booked
-// to it become the sequence's own (seed: the launch bookkeeping of a validated fed row).
+// to it become the sequence's own (seed: the launch bookkeeping of a validated fed row). Sent for rows at the beginning of
+// a block: no other books one.
 struct Advance {
   SeqId seq;
   Ticket ticket;

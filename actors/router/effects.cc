@@ -17,6 +17,7 @@ DeviceError unsupported(const char* effect) {
 
 // Full blocks of known tokens, once they are settled; they are never written again (R3).
 void RouterCore::State::publish(RouterSequence& s) {
+  if (s.published == s.settled_len / model.block_size) return;
   const device::TokenHistory known = s.known();
   const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
   while (s.published < full) {

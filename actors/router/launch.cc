@@ -15,6 +15,13 @@ DeviceError bad_row(std::uint32_t row, std::string what) {
 
 }  // namespace
 
+const RingSlot* RouterCore::State::cells_of(Ticket ticket, const RingSlot* guess) const {
+  if (guess != nullptr && guess->ticket == ticket) return guess;
+  for (const RingSlot& slot : ring)
+    if (slot.ticket == ticket) return &slot;
+  return nullptr;
+}
+
 DeviceError RouterCore::State::validate(const StepPlan& plan) {
   using Phase = DeviceError::Phase;
   if (plan.ticket.incarnation != config.incarnation)
@@ -24,7 +31,9 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
   if (plan.rows.empty()) return device_error(Phase::launch, ErrorCode::bad_plan, "a plan without rows: send its effects alone");
   if (plan.rows.size() > model.max_rows)
     return device_error(Phase::launch, ErrorCode::bad_plan, std::to_string(plan.rows.size()) + " rows, at most " + std::to_string(model.max_rows));
+  planned.clear();
   std::uint32_t tokens = 0, logits = 0;
+  const RingSlot* from = nullptr;
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
     RouterSequence* s = find(row.seq);
@@ -38,9 +47,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
                             std::to_string(model.context_length));
     if (s->planned_in == plan.ticket.step) return bad_row(i, "a second row of sequence " + label(row.seq));
     if (row.source.is_feed()) {
-      const RingSlot* from = nullptr;
-      for (const RingSlot& slot : ring)
-        if (slot.ticket == row.source.feed_ticket()) from = &slot;
+      from = cells_of(row.source.feed_ticket(), from);
       if (from == nullptr) return bad_row(i, "is fed from " + label(row.source.feed_ticket()) + ", whose cells are gone");
       if (row.n_tokens != 1) return bad_row(i, "is fed and has " + std::to_string(row.n_tokens) + " tokens");
       if (row.source.feed_row() >= from->rows.size() || from->rows[row.source.feed_row()].seq != row.seq)
@@ -52,6 +59,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
         if (plan.tokens[row.source.begin() + k] >= model.vocab_size) return bad_row(i, "an id outside the vocabulary");
     }
     s->planned_in = plan.ticket.step;
+    planned.push_back(s);
     tokens += row.n_tokens;
     if (row.readback == RowReadback::logits) ++logits;
   }
@@ -82,7 +90,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   std::optional<std::uint32_t> first;
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
-    const auto have = static_cast<std::uint32_t>(find(row.seq)->table.size());
+    const auto have = static_cast<std::uint32_t>(planned[i]->table.size());
     const std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size);
     if (want > have) need += want - have;
     if (need > cache.available() && !first) first = i;
@@ -94,9 +102,11 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     return e;
   }
   slot.rows.clear();
-  for (const Row& row : plan.rows) {
-    RouterSequence& s = *find(row.seq);
-    OpenRow open{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false};
+  const RingSlot* cells = nullptr;
+  for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
+    const Row& row = plan.rows[i];
+    RouterSequence& s = *planned[i];
+    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false});
     const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
     while (s.table.size() < end) {
       s.table.push_back(cache.take().value());
@@ -107,7 +117,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
     open.whole_table = s.resend;
     for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
-    DeviceRow d;
+    DeviceRow& d = step.rows.emplace_back();
     d.slot = s.slot;
     d.position = row.position;
     d.n_tokens = row.n_tokens;
@@ -115,8 +125,8 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     if (row.source.is_feed()) {
       d.index = row.source.feed_row();
       d.feed_tag = row.source.feed_ticket().tag();
-      for (const RingSlot& from : ring)
-        if (from.ticket == row.source.feed_ticket()) d.feed_cells = from.handles.slot;
+      cells = cells_of(row.source.feed_ticket(), cells);
+      d.feed_cells = cells->handles.slot;
       if (config.fault == RouterFault::stale_cell)
         for (const RingSlot& other : ring)
           if (other.ticket.step != 0 && other.ticket != row.source.feed_ticket() && &other != &slot) d.feed_cells = other.handles.slot, d.feed_tag = other.ticket.tag();
@@ -127,11 +137,9 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     d.adapter_slot = row.adapter.slot;
     d.wants_token = row.readback != RowReadback::none;
     if (row.readback == RowReadback::logits) d.logits_row = step.n_logits++;
-    step.rows.push_back(d);
     step.n_tokens += row.n_tokens;
     s.launched_len += row.n_tokens;
     ++s.open_steps;
-    slot.rows.push_back(open);
   }
   step.tokens.assign(plan.tokens.begin(), plan.tokens.end());
   step.ticket = plan.ticket;

@@ -80,6 +80,7 @@ struct RouterCore::State {
   std::vector<std::uint32_t> free_slots;
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
+  std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;  // highest step number that was accepted
   std::uint32_t in_flight = 0;
   bool quiesce_pending = false;
@@ -92,6 +93,8 @@ struct RouterCore::State {
 
   RouterSequence* find(SeqId id);
   RingSlot* find(Ticket ticket);  // in flight, unread or held
+  // The slot whose feed cells are of step `ticket`; `guess` is looked at first. Null: they are gone.
+  const RingSlot* cells_of(Ticket ticket, const RingSlot* guess) const;
   // The answer to anything that needs a working device: code none, or closed / device_lost.
   ErrorCode refusal() const;
 

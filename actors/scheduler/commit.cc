@@ -11,8 +11,8 @@ TokenBatch& SchedulerCore::State::batch() {
 }
 
 void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row) {
-  Live* r = find(row.request);
-  if (r == nullptr || r->seq != row.seq) {
+  Live* r = find(row);
+  if (r == nullptr) {
     ++stats.overruns;
     return;
   }
@@ -38,7 +38,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   --r->n_rows;
   r->settled += f.n_tokens;
   r->failures = 0;
-  effects.push_back(Commit{r->seq, r->epoch, r->settled});
+  effects.emplace_back(std::in_place_type<Commit>, r->seq, r->epoch, r->settled);
   if (!f.produces) return;
   if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
@@ -77,7 +77,7 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
   const Request& q = *r.request;
   TokenBatch& b = batch();
-  TokenEvent e;
+  TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
   e.index = static_cast<std::uint32_t>(r.output.size());
   e.id = id;
@@ -93,8 +93,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   const bool past_min = r.output.size() > q.stop.min_tokens || q.stop.min_tokens == 0;
   const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min ? q.stop.stop : no_stops, b.text);
   e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
-  b.events.push_back(e);
-  if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(e);
+  if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(TokenEvent(e));
 
   const bool ends = std::find(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) != q.stop.stop_token_ids.end() ||
                     (!q.stop.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end());
@@ -113,7 +112,9 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
     if (!f.produces || config.fault == SchedulerFault::ignore_mask_change) continue;
     if (f.host_chosen != needs_host(r, f.output_index) || (!f.host_chosen && f.mask != mask_for(r, f.output_index))) return redo(r);
   }
-  if (r.rows[0].fed) effects.push_back(Advance{r.seq, r.rows[0].ticket, r.rows[0].row});
+  // Only a row that begins a block can have booked one.
+  const InFlightRow& next = r.rows[0];
+  if (next.fed && next.position % model.block_size == 0) effects.push_back(Advance{r.seq, next.ticket, next.row});
 }
 
 void SchedulerCore::State::redo(Live& r) {

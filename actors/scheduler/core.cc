@@ -23,6 +23,11 @@ Live* SchedulerCore::State::find(const RequestId& id) {
   return it == by_generation.end() ? nullptr : &live[it->second];
 }
 
+Live* SchedulerCore::State::find(const StepRow& row) {
+  Live& r = live[row.index];
+  return r.id == row.request && r.seq == row.seq ? &r : nullptr;
+}
+
 void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
   admit(out);
   const bool launched = plan(out);
@@ -77,8 +82,10 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   r.request = m.request;
   r.seed = m.seed;
   r.admitted = ++s.admissions;
-  const auto prompt = static_cast<std::uint32_t>(m.request->prompt.size());
-  r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(prompt, s.model.context_length));
+  r.prompt_len = static_cast<std::uint32_t>(m.request->prompt.size());
+  r.min_tokens = m.request->stop.min_tokens;
+  r.always_host = m.request->sampling.needs_logits();
+  r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(r.prompt_len, s.model.context_length));
   r.output.reserve(r.max_new);
   if (m.request->deadline) {
     r.deadline = now + *m.request->deadline;

@@ -31,9 +31,9 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
   }
 }
 
-void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens) {
+void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, bool host_chosen) {
   Live& r = live[index];
-  InFlightRow f;
+  InFlightRow& f = r.rows[r.n_rows];
   f.ticket = plan.ticket;
   f.row = static_cast<std::uint32_t>(plan.rows.size());
   f.position = r.launched;
@@ -41,12 +41,16 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   f.output_index = static_cast<std::uint32_t>(r.output.size()) + r.ahead();
   f.fed = choice == RowChoice::feed;
   f.produces = f.fed || r.launched + n_tokens == r.known();
-  Row row;
+  f.host_chosen = f.produces && host_chosen;
+  f.mask = f.produces && !host_chosen ? mask_for(r, f.output_index) : RowMask{};
+  Row& row = plan.rows.emplace_back();
   row.seq = r.seq;
   row.epoch = r.epoch;
   row.position = r.launched;
   row.n_tokens = n_tokens;
+  row.mask = f.mask;
   row.adapter = r.request->adapter;
+  row.readback = !f.produces ? RowReadback::none : host_chosen ? RowReadback::logits : RowReadback::argmax;
   if (f.fed) {
     const InFlightRow& from = r.rows[r.n_rows - 1];
     row.source = FeedSource::feed(from.ticket, from.row);
@@ -54,17 +58,9 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
     row.source = FeedSource::host(static_cast<std::uint32_t>(plan.tokens.size()));
     for (std::uint32_t k = 0; k < n_tokens; ++k) plan.tokens.push_back(r.token(r.launched + k));
   }
-  row.readback = RowReadback::none;
-  if (f.produces) {
-    f.host_chosen = needs_host(r, f.output_index);
-    if (f.host_chosen) row.readback = RowReadback::logits;
-    else row.readback = RowReadback::argmax, f.mask = mask_for(r, f.output_index);
-  }
-  row.mask = f.mask;
-  plan.rows.push_back(row);
   step.rows.push_back({index, r.id, r.seq, r.epoch, r.launched, n_tokens, f.fed, row.readback});
   r.launched += n_tokens;
-  r.rows[r.n_rows++] = f;
+  ++r.n_rows;
 }
 
 // Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
@@ -91,13 +87,17 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   std::optional<bool> chunk_served;  // the first chunk that was due
   bool decode = false, fed = false;
   const bool order[] = {chunks_first, !chunks_first};
+  bool others = true;  // rows of the other kind than the first round's
   for (const bool chunks : order) {
+    if (chunks != chunks_first && !others) break;
+    others = false;
     for (std::uint32_t k = 0; k < running.size(); ++k) {
       const std::uint32_t at = chunks ? k : static_cast<std::uint32_t>((turn + k) % running.size());
       Live& r = live[running[at]];
       const RowChoice choice = choose(r);
       if (choice != RowChoice::host && choice != RowChoice::feed) continue;
       const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
+      others = others || (known > 1) != chunks;
       if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
       const std::uint32_t n = std::min(known, chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget);
       const bool produces = choice == RowChoice::feed || n == known;
@@ -108,12 +108,12 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
         if (!chunks && !cut) cut = at;
         continue;
       }
-      decode = decode || r.launched >= r.request->prompt.size();
+      decode = decode || r.launched >= r.prompt_len;
       fed = fed || choice == RowChoice::feed;
-      if (r.launched < r.request->prompt.size()) stats.prefill_tokens += n;
+      if (r.launched < r.prompt_len) stats.prefill_tokens += n;
       logits += to_host ? 1 : 0;
       budget -= n;
-      add_row(plan, step, running[at], choice, n);
+      add_row(plan, step, running[at], choice, n, to_host);
     }
   }
   chunks_first = !chunk_served.value_or(true);
@@ -139,8 +139,8 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
 void SchedulerCore::State::refused(const DeviceError& error) {
   PipelineStep& step = pipeline[--n_pipeline];
   for (const StepRow& row : step.rows) {
-    Live* r = find(row.request);
-    if (r == nullptr || r->seq != row.seq || r->epoch != row.epoch) continue;
+    Live* r = find(row);
+    if (r == nullptr || r->epoch != row.epoch) continue;
     --r->n_rows;
     r->launched -= row.n_tokens;
   }
@@ -161,8 +161,8 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   Live* must = nullptr;
   for (std::uint32_t i = error.row; i < step.rows.size(); ++i) {
     const StepRow& row = step.rows[i];
-    Live* r = find(row.request);
-    if (r == nullptr || r->seq != row.seq || r->epoch != row.epoch) continue;
+    Live* r = find(row);
+    if (r == nullptr || r->epoch != row.epoch) continue;
     r->kv_blocked = true;
     if (!row.fed && (must == nullptr || r->admitted < must->admitted)) must = r;
   }

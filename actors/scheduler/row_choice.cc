@@ -24,6 +24,7 @@ const std::vector<Token>& SchedulerCore::State::barred(const Live& r, std::uint3
 }
 
 RowMask SchedulerCore::State::mask_for(const Live& r, std::uint32_t output_index) {
+  if (!r.bars(output_index)) return {};
   const std::vector<Token>& ids = barred(r, output_index);
   RowMask mask;
   if (!ids.empty()) mask.a = ids[0];
@@ -33,7 +34,7 @@ RowMask SchedulerCore::State::mask_for(const Live& r, std::uint32_t output_index
 
 // Whether the host must choose output `output_index`: the device's masked argmax knows two barred ids and no sampling.
 bool SchedulerCore::State::needs_host(const Live& r, std::uint32_t output_index) {
-  return r.request->sampling.needs_logits() || barred(r, output_index).size() > 2;
+  return r.always_host || (r.bars(output_index) && barred(r, output_index).size() > 2);
 }
 
 RowChoice SchedulerCore::State::choose(const Live& r) {

@@ -42,6 +42,9 @@ struct Live {
   std::uint64_t admitted = 0;    // order of arrival
   TimeNs deadline = 0;           // absolute; 0 = none
   std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
+  std::uint32_t prompt_len = 0;  // of the request, kept here: every row of every step asks
+  std::uint32_t min_tokens = 0;  // likewise
+  bool always_host = false;      // likewise: SamplingParams::needs_logits()
   std::vector<Token> output;
 
   SeqId seq;
@@ -64,11 +67,12 @@ struct Live {
   bool stop_pending = false;     // SchedulerFault::keep_overrun only
   TextStream text;
 
-  std::uint32_t known() const { return static_cast<std::uint32_t>(request->prompt.size() + output.size()); }
+  std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   Token token(std::uint32_t position) const {
-    const auto n = static_cast<std::uint32_t>(request->prompt.size());
-    return position < n ? request->prompt[position] : output[position - n];
+    return position < prompt_len ? request->prompt[position] : output[position - prompt_len];
   }
+  // Whether output `output_index` may not be just any id, by min_tokens or a closed thinking block.
+  bool bars(std::uint32_t output_index) const { return output_index < min_tokens || closed_thinking; }
   // Tokens that rows in flight will produce.
   std::uint32_t ahead() const {
     std::uint32_t n = 0;
@@ -153,6 +157,7 @@ struct SchedulerCore::State {
   std::optional<Draft<SampleBatch>> sample;  // likewise
 
   Live* find(const RequestId& id);
+  Live* find(const StepRow& row);  // null: ended, or its sequence is another one now
   TokenBatch& batch();
 
   // row_choice.cc
@@ -166,7 +171,7 @@ struct SchedulerCore::State {
   // plan.cc
   void admit(SchedulerOutbox& out);
   bool plan(SchedulerOutbox& out);
-  void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens);
+  void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, bool host_chosen);
   void refused(const DeviceError& error);
   void no_room(const PipelineStep& step, const DeviceError& error);
   Live* choose_victim();

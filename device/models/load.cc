@@ -3,27 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "device/host/driver.h"
 #include "device/models/gguf.h"
+#include "device/models/json_fields.h"
 #include "device/models/llama.h"
 #include "device/models/model_config.h"
+#include "device/models/safetensors.h"
+#include "device/models/tensor_source.h"
 #include "device/models/tensor_type.h"
+#include "device/models/tokenizer_json.h"
 
 namespace troupe::device {
 namespace {
 
 constexpr std::uint32_t kPositionsPerSequence = 512;
 
-ModelFileInfo describe(const GgufFile& file) {
+ModelFileInfo describe(const std::string& path, std::string format, std::span<const StoredTensor> tensors) {
   ModelFileInfo out;
-  out.path = file.path();
-  out.format = fmt::format("GGUF v{}", file.version());
+  out.path = path;
+  out.format = std::move(format);
   std::map<std::string, std::uint32_t> types;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const StoredTensor& tensor : tensors) {
     std::uint64_t elements = 1;
     for (const std::uint64_t d : tensor.dims) elements *= d;
     out.parameters += elements;
@@ -34,12 +39,41 @@ ModelFileInfo describe(const GgufFile& file) {
   return out;
 }
 
-Result<TextSide> text_of(const GgufFile& file) {
-  TROUPE_TRY(auto tokenizer, Tokenizer::from_gguf(file));
-  auto chat = ChatTemplate::from_gguf(file);
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+TextSide text_side(Tokenizer tokenizer, Result<ChatTemplate> chat) {
   auto shared = std::make_shared<const Tokenizer>(std::move(tokenizer));
   if (chat) return TextSide(std::move(shared), std::move(chat).value(), {});
   return TextSide(std::move(shared), std::nullopt, chat.error());
+}
+
+Result<TextSide> text_of(const GgufFile& file) {
+  TROUPE_TRY(auto tokenizer, Tokenizer::from_gguf(file));
+  return text_side(std::move(tokenizer), ChatTemplate::from_gguf(file));
+}
+
+// Of a folder. `vocab` is the model's.
+Result<TextSide> text_of(const std::string& folder, std::uint32_t vocab) {
+  TROUPE_TRY(auto files, read_tokenizer_files(folder));
+  files.vocab = vocab;
+  TROUPE_TRY(auto tokenizer, tokenizer_from_json(files));
+  return text_side(std::move(tokenizer), chat_template_from_json(files));
+}
+
+Result<ModelConfig> config_of(const std::string& folder) {
+  constexpr std::size_t kMostBytes = 1u << 20;
+  auto config = read_text_file(folder + "/config.json", kMostBytes);
+  if (!config && config.error().code == ErrorCode::not_found) {
+    return Error{ErrorCode::not_found, folder + ": no config.json; a .gguf file, or a folder with config.json, tokenizer.json and "
+                                                "safetensors weights, is expected"};
+  }
+  if (!config) return config.error();
+  auto generation = read_text_file(folder + "/generation_config.json", kMostBytes);
+  if (!generation && generation.error().code != ErrorCode::not_found) return generation.error();
+  return model_config_from_json(config.value(), generation ? generation.value() : "", folder);
 }
 
 std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
@@ -86,21 +120,57 @@ Result<std::string> TextSide::decode(std::span<const Token> ids) const {
   return tokenizer_->decode(ids);
 }
 
-Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
+namespace {
+
+struct Opened {
+  std::shared_ptr<const TensorSource> source;
+  ModelConfig config;
+  TextSide text;
+  ModelFileInfo file;
+};
+
+Result<Opened> open_gguf(const std::string& path) {
   TROUPE_TRY(auto opened, GgufFile::open(path));
   const auto file = std::make_shared<const GgufFile>(std::move(opened));
-  TROUPE_TRY(auto config, model_config_from_gguf(*file));
-  LoadedModel out;
+  Opened out;
+  out.source = file;
+  TROUPE_TRY(out.config, model_config_from_gguf(*file));
   TROUPE_TRY(out.text, text_of(*file));
-  out.file = describe(*file);
+  out.file = describe(path, fmt::format("GGUF v{}", file->version()), file->tensors());
+  return out;
+}
+
+Result<Opened> open_folder(const std::string& path) {
+  Opened out;
+  TROUPE_TRY(out.config, config_of(path));
+  TROUPE_TRY(auto opened, SafetensorsModel::open(path));
+  const auto weights = std::make_shared<const SafetensorsModel>(std::move(opened));
+  out.source = weights;
+  TROUPE_TRY(check_tensors(*weights, out.config));
+  TROUPE_TRY(out.text, text_of(path, out.config.vocab));
+  out.file = describe(path, fmt::format("safetensors, {} file{}", weights->files(), weights->files() == 1 ? "" : "s"), weights->tensors());
+  return out;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
+  TROUPE_TRY(auto opened, is_folder(path) ? open_folder(path) : open_gguf(path));
+  LoadedModel out;
+  out.text = std::move(opened.text);
+  out.file = std::move(opened.file);
   out.driver = make_host_driver();
-  LlamaOptions settings = llama_options(options, config.context);
+  LlamaOptions settings = llama_options(options, opened.config.context);
   settings.tokens = out.text.table();
-  TROUPE_TRY(out.model, LlamaModel::create(file, std::move(config), settings, *out.driver));
+  TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
   return out;
 }
 
 Result<TextSide> load_text(const std::string& path) {
+  if (is_folder(path)) {
+    TROUPE_TRY(auto config, config_of(path));
+    return text_of(path, config.vocab);
+  }
   TROUPE_TRY(auto file, GgufFile::open(path));
   return text_of(file);
 }

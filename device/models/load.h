@@ -59,7 +59,7 @@ class TextSide {
 // What a file says about itself, for `troupe info`.
 struct ModelFileInfo {
   std::string path;
-  std::string format;  // "GGUF v3"
+  std::string format;  // "GGUF v3"; "safetensors, 2 files"
   std::uint64_t parameters = 0;
   std::uint64_t tensor_bytes = 0;
   std::vector<std::pair<std::string, std::uint32_t>> tensors_by_type;  // "Q4_1" -> how many
@@ -72,7 +72,8 @@ struct LoadedModel {
   ModelFileInfo file;
 };
 
-// Errors: io_failed, bad_file, unsupported (an architecture or a format that this build does not have), each naming the
+// `path`: a .gguf file, or a folder with config.json, tokenizer.json and safetensors weights.
+// Errors: io_failed, not_found, bad_file, unsupported (an architecture or a format that this build does not have), each naming the
 // file and the place.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options = {});
 

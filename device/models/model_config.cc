@@ -24,6 +24,12 @@ const char* name(Architecture architecture) {
   return "?";
 }
 
+std::string shape_text(const std::vector<std::uint64_t>& dims) {
+  std::string text;
+  for (const std::uint64_t d : dims) text += fmt::format("{}{}", text.empty() ? "" : ", ", d);
+  return "[" + text + "]";
+}
+
 std::optional<Architecture> architecture_named(std::string_view text) {
   for (const Architecture a : {Architecture::llama, Architecture::mistral, Architecture::qwen2, Architecture::qwen3}) {
     if (text == name(a)) return a;
@@ -55,6 +61,7 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
   const auto bad = [&](const std::string& what) { return Error{ErrorCode::bad_file, where + ": " + what}; };
   if (c.heads % c.kv_heads != 0) return bad(fmt::format("{} query heads are no multiple of {} KV heads", c.heads, c.kv_heads));
   if (c.head_dim == 0) return bad(fmt::format("a head size of 0: width {} is less than {} heads", c.width, c.heads));
+  if (c.head_dim > kMostHeadDim) return bad(fmt::format("a head size of {}; at most {} is expected", c.head_dim, kMostHeadDim));
   if (c.rotated == 0 || c.rotated % 2 != 0 || c.rotated > c.head_dim) {
     return bad(fmt::format("RoPE turns {} elements of a head; an even number from 2 to the head size {} is expected", c.rotated, c.head_dim));
   }
@@ -93,16 +100,14 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
 
 namespace {
 
-std::string shape(const std::vector<std::uint64_t>& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
-
 Result<void> check_tensor(const TensorSource& source, const std::string& name, const std::vector<std::uint64_t>& dims) {
   const StoredTensor* t = source.tensor(name);
   if (t == nullptr) {
-    return Error{ErrorCode::bad_file, fmt::format("{}: tensor {} is missing; one of shape {} is expected", source.path(), name, shape(dims))};
+    return Error{ErrorCode::bad_file, fmt::format("{}: tensor {} is missing; one of shape {} is expected", source.path(), name, shape_text(dims))};
   }
   if (t->dims != dims) {
     return Error{ErrorCode::bad_file,
-                 fmt::format("{}: tensor {} has the shape {}; {} is expected", source.path(), name, shape(t->dims), shape(dims))};
+                 fmt::format("{}: tensor {} has the shape {}; {} is expected", source.path(), name, shape_text(t->dims), shape_text(dims))};
   }
   return success();
 }

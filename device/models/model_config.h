@@ -2,7 +2,7 @@
 // GGUF metadata and a config.json fill alike. All of them are RMSNorm, grouped-query attention with RoPE, a SiLU-gated
 // feed-forward and residual sums; what differs is an option here.
 //
-// Invariants of what is answered: counts are 1 to 2^24, heads is a multiple of kv_heads, rotated is even and at most
+// Invariants of what is answered: counts are 1 to 2^24, head_dim at most 2^16, heads is a multiple of kv_heads, rotated is even and at most
 // head_dim, inv_freq has rotated / 2 finite positive entries, ids are inside the vocabulary.
 // Values only: any thread.
 #pragma once

@@ -56,8 +56,8 @@ Result<void> read_rope(const GgufFile& file, const GgufKeys& keys, ModelConfig& 
   if (divisors == nullptr) return success();
   // llama3 scaling as GGUF has it: what each frequency is divided by.
   if (divisors->type != TensorType::F32 || divisors->dims.size() != 1 || divisors->dims[0] != c.rotated / 2) {
-    return Error{ErrorCode::bad_file, fmt::format("{}: tensor rope_freqs.weight is {} [{}]; F32 [{}] is expected", file.path(),
-                                                  name(divisors->type), fmt::join(divisors->dims, ", "), c.rotated / 2)};
+    return Error{ErrorCode::bad_file, fmt::format("{}: tensor rope_freqs.weight is {} {}; F32 [{}] is expected", file.path(),
+                                                  name(divisors->type), shape_text(divisors->dims), c.rotated / 2)};
   }
   c.inv_freq = rope_frequencies(c.rope_theta, c.rotated, c.rope_scaling);
   const auto* d = reinterpret_cast<const float*>(divisors->data);

@@ -31,12 +31,12 @@ Result<std::optional<std::string>> to_nfc(std::string_view text) {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
   if (U_FAILURE(status)) return Error{ErrorCode::internal, fmt::format("ICU has no NFC data: {}", u_errorName(status))};
-  const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
-  const bool composed = nfc->isNormalizedUTF8(piece, status);
-  if (U_SUCCESS(status) && composed) return std::optional<std::string>();
   if (const auto at = too_many_marks(text)) {
     return Error{ErrorCode::bad_request, fmt::format("the text has more than {} combining marks in a row (byte {})", kMostMarks, *at)};
   }
+  const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
+  const bool composed = nfc->isNormalizedUTF8(piece, status);
+  if (U_SUCCESS(status) && composed) return std::optional<std::string>();
   std::string out;
   icu::StringByteSink<std::string> sink(&out);
   nfc->normalizeUTF8(0, piece, sink, nullptr, status);

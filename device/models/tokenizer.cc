@@ -102,8 +102,6 @@ Result<Tokenizer> Tokenizer::build(const TokenizerParts& parts) {
   const auto& written = parts.tokens;
   if (written.empty() || written.size() >= std::numeric_limits<Token>::max()) return bad(fmt::format(": a vocabulary of {}", written.size()));
   if (parts.types.size() != written.size()) return Error{ErrorCode::internal, "a tokenizer's tokens and their types differ in number"};
-  auto pre = PreTokenizer::named(parts.split);
-  if (!pre) return Error{pre.error().code, parts.split_where + ": " + pre.error().what};
 
   SpecialTokens special;
   TokenTable table;
@@ -123,6 +121,8 @@ Result<Tokenizer> Tokenizer::build(const TokenizerParts& parts) {
   }
   const Vocabulary vocabulary(written);
   TROUPE_TRY(auto merges, find_merges(parts, vocabulary));
+  auto pre = PreTokenizer::named(parts.split);
+  if (!pre) return Error{pre.error().code, parts.split_where + ": " + pre.error().what};
   Tokenizer t(std::move(pre).value(), Bpe(find_bytes(vocabulary), merges));
   t.nfc_ = parts.nfc;
   if (parts.whole_words) {

@@ -20,9 +20,11 @@ TROUPE_INLINE F32x16 load_half(const std::uint16_t* p) {
   return half16(__builtin_convertvector(h, U32x16));
 }
 #define TROUPE_ATTENTION_TARGET
+#define TROUPE_ATTENTION_CHUNKS 1
 #define TROUPE_LOAD_HALF(p) load_half(p)
 #include "kernels/host/attention_body.inc"
 #undef TROUPE_ATTENTION_TARGET
+#undef TROUPE_ATTENTION_CHUNKS
 #undef TROUPE_LOAD_HALF
 }  // namespace portable
 
@@ -37,9 +39,11 @@ TROUPE_TARGET_AVX2 inline F32x16 load_half(const std::uint16_t* p) {
   return v;
 }
 #define TROUPE_ATTENTION_TARGET TROUPE_TARGET_AVX2
+#define TROUPE_ATTENTION_CHUNKS 1
 #define TROUPE_LOAD_HALF(p) load_half(p)
 #include "kernels/host/attention_body.inc"
 #undef TROUPE_ATTENTION_TARGET
+#undef TROUPE_ATTENTION_CHUNKS
 #undef TROUPE_LOAD_HALF
 }  // namespace avx2
 
@@ -51,9 +55,11 @@ TROUPE_TARGET_AVX512 inline F32x16 load_half(const std::uint16_t* p) {
   return v;
 }
 #define TROUPE_ATTENTION_TARGET TROUPE_TARGET_AVX512
+#define TROUPE_ATTENTION_CHUNKS 4
 #define TROUPE_LOAD_HALF(p) load_half(p)
 #include "kernels/host/attention_body.inc"
 #undef TROUPE_ATTENTION_TARGET
+#undef TROUPE_ATTENTION_CHUNKS
 #undef TROUPE_LOAD_HALF
 }  // namespace avx512
 

@@ -30,7 +30,7 @@ po::options_description common_options() {
   po::options_description out("Options of every command");
   auto add = out.add_options();
   add("help,h", "print this");
-  add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file (default: the model that tools/dev setup fetches)");
+  add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
   add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");

@@ -316,6 +316,77 @@ TEST_F(RouterTest, ReserveCompactAndDetach) {
   EXPECT_EQ(core.facts().free_slots, 4u);
 }
 
+class PrefixTest : public RouterTest {
+ protected:
+  SeqId open_with(std::uint64_t client, std::vector<Token> prompt, AdapterRef adapter = {}) {
+    Request q;
+    q.prompt = std::move(prompt);
+    send(Open{{}, {client, client}, static_cast<std::uint32_t>(q.prompt.size()), adapter, Shared<Request>::of(q), {}});
+    return opened->seq;
+  }
+  const std::vector<Token> prompt{1, 2, 3, 4, 5, 6, 7, 8, 9};
+};
+
+TEST_F(PrefixTest, SettledFullBlocksAreSharedAndNeverWritten) {
+  const SeqId a = open_with(1, prompt);
+  EXPECT_EQ(opened->cached_len, 0u);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 9)}), ErrorCode::none);
+  open_with(2, prompt);
+  EXPECT_EQ(opened->cached_len, 0u) << "nothing of it has settled";
+  complete(1);
+  ASSERT_EQ(apply(Commit{a, 0, 9}), ErrorCode::none);
+  const SeqId b = open_with(3, prompt);
+  EXPECT_EQ(opened->cached_len, 8u);
+  EXPECT_EQ(opened->facts.used_blocks, 3u);
+  ASSERT_EQ(launch(2, {host_row(b, 8)}), ErrorCode::none);
+  ASSERT_EQ(enqueued[1]->deltas.size(), 3u) << "the shared entries, and the one that it writes";
+  EXPECT_EQ(enqueued[1]->deltas[0].block, enqueued[0]->deltas[0].block);
+  EXPECT_NE(enqueued[1]->deltas[2].block, enqueued[0]->deltas[2].block);
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_EQ(core.facts().used_blocks, 3u);
+  ASSERT_EQ(apply(ReleaseSeq{b}), ErrorCode::none);
+  EXPECT_EQ(core.facts().fenced_blocks, 3u) << "step 2 reads the shared ones too";
+  EXPECT_EQ(core.facts().cached_blocks, 0u);
+  complete(2);
+  EXPECT_EQ(core.facts().cached_blocks, 2u);
+  EXPECT_EQ(core.facts().free_blocks, 6u);
+  EXPECT_EQ(core.stats().prefix_hits, 1u);
+}
+
+TEST_F(PrefixTest, AnotherGenerationOfTheAdapterHitsNothing) {
+  const SeqId a = open_with(1, prompt, {1, 1});
+  ASSERT_EQ(launch(1, {host_row(a, 0, 9)}), ErrorCode::none);
+  complete(1);
+  ASSERT_EQ(apply(Commit{a, 0, 9}), ErrorCode::none);
+  open_with(2, prompt, {1, 2});
+  EXPECT_EQ(opened->cached_len, 0u);
+  open_with(3, prompt, {1, 1});
+  EXPECT_EQ(opened->cached_len, 8u);
+}
+
+TEST_F(PrefixTest, IdleBlocksAreReclaimedForALaunchAndNotBefore) {
+  const SeqId a = open_with(1, prompt);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 9)}), ErrorCode::none);
+  complete(1);
+  ASSERT_EQ(apply(Commit{a, 0, 9}), ErrorCode::none);
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_EQ(core.facts().free_blocks, 6u);
+  EXPECT_EQ(core.facts().cached_blocks, 2u);
+  const SeqId b = open_with(2, {50, 51});
+  ASSERT_EQ(launch(2, {host_row(b, 0, 16)}), ErrorCode::none);
+  complete(2);
+  ASSERT_EQ(launch(3, {host_row(b, 16, 12)}), ErrorCode::none) << "7 of 8 blocks";
+  EXPECT_EQ(core.facts().cached_blocks, 1u);
+  EXPECT_EQ(core.stats().reclaimed, 1u);
+  complete(3);
+  const SeqId c = open_with(3, {60, 61});
+  EXPECT_EQ(launch(4, {host_row(c, 0, 8)}), ErrorCode::kv_exhausted);
+  EXPECT_EQ(accepted->error.missing_blocks, 1u) << "the idle block counts as one that can be had";
+  send(Teardown{});
+  ASSERT_TRUE(torn_down);
+  EXPECT_EQ(torn_down->facts.free_blocks, 8u);
+}
+
 TEST_F(RouterTest, QuiesceIsAnsweredWhenNothingIsInFlight) {
   const SeqId a = open();
   ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);

@@ -279,6 +279,44 @@ TEST_F(SchedulerTest, ARefusedLaunchIsTakenBackWhole) {
   EXPECT_EQ(plans[2]->ticket.step, 3u) << "a ticket is used once";
 }
 
+TEST_F(SchedulerTest, WithoutARingSlotNothingIsLaunchedUntilOneComesBack) {
+  make({.depth = 2});
+  admit(request(1, 3, 10));
+  accept();
+  DeviceError e;
+  e.code = ErrorCode::ring_exhausted;
+  send(Accepted{{}, plans[1]->ticket, e, facts});
+  admit(request(2, 3, 10));
+  EXPECT_EQ(plans.size(), 2u) << "asking again at once would be a busy loop";
+  EXPECT_EQ(core->stats().ring_waits, 1u);
+  settle(1, 5);
+  EXPECT_EQ(plans.size(), 3u);
+}
+
+TEST_F(SchedulerTest, AResumedRequestIsNotTheNextVictim) {
+  make({.depth = 1});
+  for (std::uint64_t c = 1; c <= 3; ++c) admit(request(c, 3, 30));
+  accept();
+  settle(1, 5);
+  ASSERT_EQ(plans.back()->rows.size(), 3u);
+  DeviceError e;
+  e.code = ErrorCode::kv_exhausted;
+  e.missing_blocks = 1;
+  send(Accepted{{}, plans.back()->ticket, e, facts});
+  ASSERT_EQ(core->stats().preemptions, 1u);
+  ASSERT_EQ(std::get<ReleaseSeq>(applied.back()).seq.number, 3u) << "the newest";
+  ASSERT_EQ(opened.size(), 1u) << "there is room again: it is resumed";
+  const Opened again = opened[0];
+  opened.clear();
+  send(Applied{{}, {}, {}, facts});
+  ASSERT_EQ(plans.back()->rows.size(), 2u);
+  send(again);
+  send(Accepted{{}, plans.back()->ticket, e, facts});
+  ASSERT_EQ(core->stats().preemptions, 2u);
+  ASSERT_EQ(plans.back()->effects.size(), 1u) << "the resumed one goes on";
+  EXPECT_EQ(std::get<ReleaseSeq>(plans.back()->effects[0]).seq.number, 2u) << "the newest that was not resumed just now";
+}
+
 TEST_F(SchedulerTest, MinTokensBarTheEndUntilThen) {
   make({.depth = 1});
   Request q = request(1, 3, 10);
