@@ -36,29 +36,34 @@ std::string RouterCore::check() const {
     if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
     if (q.released && q.open_steps == 0) return "R3: " + label(q.id) + " is past its fence and was not given back";
     if (q.settled_len > q.launched_len || q.launched_len > q.table.size() * s.model.block_size)
-      return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " + std::to_string(q.launched_len) +
-             ", covered " + std::to_string(q.table.size() * s.model.block_size);
+      return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " +
+             std::to_string(q.launched_len) + ", covered " + std::to_string(q.table.size() * s.model.block_size);
     if (q.slot != RouterSequence::kNoSlot && slots[q.slot]++ != 0) return "R3: slot " + std::to_string(q.slot) + " has two sequences";
     for (const BlockId block : q.table) {
-      if (q.released) ++fenced[block];
-      else ++entries[block];
+      if (q.released)
+        ++fenced[block];
+      else
+        ++entries[block];
     }
   }
   for (const std::uint32_t slot : s.free_slots)
     if (slots[slot]++ != 0) return "R3: slot " + std::to_string(slot) + " is free and taken";
   if (std::count(slots.begin(), slots.end(), 1u) != static_cast<std::ptrdiff_t>(slots.size())) return "R8: a slot is lost";
   for (BlockId b = 0; b < pool.total(); ++b) {
-    if (pool.references(b) != entries[b]) return "R8: block " + std::to_string(b) + " has " + std::to_string(pool.references(b)) +
-                                                 " references and " + std::to_string(entries[b]) + " table entries";
+    if (pool.references(b) != entries[b])
+      return "R8: block " + std::to_string(b) + " has " + std::to_string(pool.references(b)) + " references and " +
+             std::to_string(entries[b]) + " table entries";
     if (pool.fences(b) != fenced[b]) return "R3: block " + std::to_string(b) + " is fenced without a fence, or the reverse";
     const auto cls = pool.class_of(b);
-    if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0) return "R3: block " + std::to_string(b) + " is free and in a table";
+    if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0)
+      return "R3: block " + std::to_string(b) + " is free and in a table";
     if (entries[b] > 1 && !pool.published(b)) return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
   }
   for (const RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0 || q.released) continue;
     for (std::uint32_t i = q.settled_len / s.model.block_size; i < q.table.size(); ++i)
-      if (pool.published(q.table[i])) return "R3: " + label(q.id) + " may still write block " + std::to_string(q.table[i]) + ", which is in the prefix cache";
+      if (pool.published(q.table[i]))
+        return "R3: " + label(q.id) + " may still write block " + std::to_string(q.table[i]) + ", which is in the prefix cache";
   }
   return s.cache.check();
 }

@@ -141,7 +141,8 @@ void RouterCore::on(const Await& m, TimeNs, RouterOutbox& out) {
 
 void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   State& s = *s_;
-  if (m.ring_slot >= s.ring.size() || s.ring[m.ring_slot].use != RingSlot::Use::in_flight || s.ring[m.ring_slot].ticket != m.result->ticket) {
+  if (m.ring_slot >= s.ring.size() || s.ring[m.ring_slot].use != RingSlot::Use::in_flight ||
+      s.ring[m.ring_slot].ticket != m.result->ticket) {
     ++s.stats.late;
     return;
   }
@@ -150,8 +151,10 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   for (OpenRow& row : slot.rows) {
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
-    if (m.result->error.code != ErrorCode::none) q.resend = true;  // the step may not have changed the device's tables
-    else if (row.whole_table) q.resend = false;
+    if (m.result->error.code != ErrorCode::none)
+      q.resend = true;  // the step may not have changed the device's tables
+    else if (row.whole_table)
+      q.resend = false;
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;

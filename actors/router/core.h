@@ -43,11 +43,11 @@ struct RouterStats {
   std::uint64_t releases_fenced = 0;  // sequences that waited at their fence (R3)
   std::uint64_t kv_refusals = 0;      // launches answered kv_exhausted
   std::uint64_t ring_refusals = 0;
-  std::uint64_t prefix_hits = 0;      // opens that found blocks
-  std::uint64_t prefix_blocks = 0;    // blocks that they found
+  std::uint64_t prefix_hits = 0;    // opens that found blocks
+  std::uint64_t prefix_blocks = 0;  // blocks that they found
   std::uint64_t published = 0;
   std::uint64_t reclaimed = 0;
-  std::uint64_t late = 0;             // completions of nothing that is open
+  std::uint64_t late = 0;  // completions of nothing that is open
 };
 
 using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;

@@ -43,8 +43,10 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
   // Every effect but ReadLogits and Quiesce names a live sequence.
   RouterSequence* s = std::visit(
       [&](const auto& e) -> RouterSequence* {
-        if constexpr (requires { e.seq; }) return find(e.seq);
-        else return nullptr;
+        if constexpr (requires { e.seq; })
+          return find(e.seq);
+        else
+          return nullptr;
       },
       effect);
   if (!std::holds_alternative<ReadLogits>(effect) && !std::holds_alternative<Quiesce>(effect) && (s == nullptr || s->released))
@@ -102,7 +104,8 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
   } else if (const auto* e = std::get_if<CompactSlot>(&effect)) {
     const auto free = std::find(free_slots.begin(), free_slots.end(), e->to_slot);
     if (s->open_steps > 0 || s->slot == RouterSequence::kNoSlot || free == free_slots.end())
-      return device_error(DeviceError::Phase::effect, ErrorCode::not_quiescent, label(effect) + ": a ticket in flight names a slot, or it is taken");
+      return device_error(DeviceError::Phase::effect, ErrorCode::not_quiescent,
+                          label(effect) + ": a ticket in flight names a slot, or it is taken");
     free_slots.erase(free);
     free_slots.push_back(s->slot);
     s->slot = e->to_slot;
@@ -128,7 +131,8 @@ void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
     answer.error = device_error(DeviceError::Phase::effect, code, label(m.effect) + " refused");
   else
     answer.error = s.apply(m.effect, answer.outcome);
-  if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none) return;  // answered when it is reached
+  if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none)
+    return;  // answered when it is reached
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

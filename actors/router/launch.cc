@@ -25,12 +25,14 @@ const RingSlot* RouterCore::State::cells_of(Ticket ticket, const RingSlot* guess
 DeviceError RouterCore::State::validate(const StepPlan& plan) {
   using Phase = DeviceError::Phase;
   if (plan.ticket.incarnation != config.incarnation)
-    return device_error(Phase::launch, ErrorCode::bad_plan, label(plan.ticket) + " is of another router: this one is " + std::to_string(config.incarnation));
+    return device_error(Phase::launch, ErrorCode::bad_plan,
+                        label(plan.ticket) + " is of another router: this one is " + std::to_string(config.incarnation));
   if (plan.ticket.step <= last_step)
     return device_error(Phase::launch, ErrorCode::bad_plan, label(plan.ticket) + " is not after step " + std::to_string(last_step));
   if (plan.rows.empty()) return device_error(Phase::launch, ErrorCode::bad_plan, "a plan without rows: send its effects alone");
   if (plan.rows.size() > model.max_rows)
-    return device_error(Phase::launch, ErrorCode::bad_plan, std::to_string(plan.rows.size()) + " rows, at most " + std::to_string(model.max_rows));
+    return device_error(Phase::launch, ErrorCode::bad_plan,
+                        std::to_string(plan.rows.size()) + " rows, at most " + std::to_string(model.max_rows));
   planned.clear();
   std::uint32_t tokens = 0, logits = 0;
   const RingSlot* from = nullptr;
@@ -43,8 +45,8 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     if (row.position != s->launched_len)
       return bad_row(i, "position " + std::to_string(row.position) + ", the launched length is " + std::to_string(s->launched_len));
     if (row.n_tokens == 0 || row.n_tokens > model.context_length - row.position)
-      return bad_row(i, std::to_string(row.n_tokens) + " tokens at position " + std::to_string(row.position) + " do not fit the context of " +
-                            std::to_string(model.context_length));
+      return bad_row(i, std::to_string(row.n_tokens) + " tokens at position " + std::to_string(row.position) +
+                            " do not fit the context of " + std::to_string(model.context_length));
     if (s->planned_in == plan.ticket.step) return bad_row(i, "a second row of sequence " + label(row.seq));
     if (row.source.is_feed()) {
       from = cells_of(row.source.feed_ticket(), from);
@@ -64,10 +66,12 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     if (row.readback == RowReadback::logits) ++logits;
   }
   if (tokens > model.max_step_tokens)
-    return device_error(Phase::launch, ErrorCode::bad_plan, std::to_string(tokens) + " tokens, at most " + std::to_string(model.max_step_tokens));
-  if (logits > model.max_logits_rows)
     return device_error(Phase::launch, ErrorCode::bad_plan,
-                        std::to_string(logits) + " rows read logits back, at most " + std::to_string(model.max_logits_rows) + ": cut the plan");
+                        std::to_string(tokens) + " tokens, at most " + std::to_string(model.max_step_tokens));
+  if (logits > model.max_logits_rows)
+    return device_error(
+        Phase::launch, ErrorCode::bad_plan,
+        std::to_string(logits) + " rows read logits back, at most " + std::to_string(model.max_logits_rows) + ": cut the plan");
   return {};
 }
 
@@ -96,8 +100,9 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     if (need > cache.available() && !first) first = i;
   }
   if (first) {
-    DeviceError e = device_error(DeviceError::Phase::launch, ErrorCode::kv_exhausted,
-                                 "the plan needs " + std::to_string(need) + " KV blocks, " + std::to_string(cache.available()) + " are free", *first);
+    DeviceError e =
+        device_error(DeviceError::Phase::launch, ErrorCode::kv_exhausted,
+                     "the plan needs " + std::to_string(need) + " KV blocks, " + std::to_string(cache.available()) + " are free", *first);
     e.missing_blocks = need - cache.available();
     return e;
   }
@@ -129,7 +134,8 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
       d.feed_cells = cells->handles.slot;
       if (config.fault == RouterFault::stale_cell)
         for (const RingSlot& other : ring)
-          if (other.ticket.step != 0 && other.ticket != row.source.feed_ticket() && &other != &slot) d.feed_cells = other.handles.slot, d.feed_tag = other.ticket.tag();
+          if (other.ticket.step != 0 && other.ticket != row.source.feed_ticket() && &other != &slot)
+            d.feed_cells = other.handles.slot, d.feed_tag = other.ticket.tag();
     } else {
       d.index = row.source.begin();
     }

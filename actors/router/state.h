@@ -15,28 +15,26 @@ namespace troupe::actors {
 // One sequence. Its SeqId number is (serial << 16 | index of its record), so that a lookup is an index and a compare.
 struct RouterSequence {
   static constexpr std::uint32_t kNoSlot = 0xFFFFFFFFu;
-  SeqId id;                       // incarnation 0 = record unused
+  SeqId id;  // incarnation 0 = record unused
   RequestId request;
   AdapterRef adapter;
-  std::uint32_t slot = kNoSlot;   // kNoSlot: detached
+  std::uint32_t slot = kNoSlot;  // kNoSlot: detached
   std::uint32_t epoch = 0;
   std::uint32_t launched_len = 0;
   std::uint32_t settled_len = 0;
-  std::uint32_t open_steps = 0;   // tickets in flight that name it
-  bool released = false;          // waits at its fence (R3)
-  bool fenced = false;            // released with steps in flight: its blocks are
-  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;   // the last step that has a row of it
+  std::uint32_t open_steps = 0;  // tickets in flight that name it
+  bool released = false;         // waits at its fence (R3)
+  bool fenced = false;           // released with steps in flight: its blocks are
+  bool resend = false;           // the device may not have its table: rows bring all of it until a step with one succeeds
+  std::uint64_t planned_in = 0;  // the last step that has a row of it
   std::vector<BlockId> table;
 
   // For the prefix cache: the tokens that were known when it was opened, and how far they are published.
   Shared<Request> params;
   std::vector<Token> output;
-  std::uint32_t published = 0;    // blocks
+  std::uint32_t published = 0;  // blocks
   device::PrefixCache::Ref last_published;
-  device::TokenHistory known() const {
-    return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output};
-  }
+  device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
 };
 
 // A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
@@ -81,7 +79,7 @@ struct RouterCore::State {
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
-  std::uint64_t last_step = 0;  // highest step number that was accepted
+  std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
   bool quiesce_pending = false;
   bool lost = false;

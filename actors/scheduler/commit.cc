@@ -18,7 +18,8 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   }
   if (r->epoch != row.epoch || r->n_rows == 0 || r->rows[0].ticket != result.ticket) {
     ++stats.stale_results;
-    if (config.fault == SchedulerFault::forget_epoch && result.ok() && row.readback == RowReadback::argmax && r->output.size() + 1 < r->max_new)
+    if (config.fault == SchedulerFault::forget_epoch && result.ok() && row.readback == RowReadback::argmax &&
+        r->output.size() + 1 < r->max_new)
       commit_token(*r, result.rows[i].id, 0, nullptr, 0);
     return;
   }
@@ -26,14 +27,15 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   const Readback& rb = result.rows[i];
   const InFlightRow f = r->rows[0];
   if (f.produces && rb.status != CellStatus::ok) {
-    const ErrorCode code = rb.status == CellStatus::no_token ? ErrorCode::no_token
+    const ErrorCode code = rb.status == CellStatus::no_token   ? ErrorCode::no_token
                            : rb.status == CellStatus::poisoned ? ErrorCode::poisoned
                                                                : ErrorCode::stale_feed;
     return row_failed(*r, code, "the device has no token for position " + std::to_string(f.position) + ": " + name(rb.status));
   }
   // R2: committed only if what the device read is what the host committed, at the position that comes next.
   if (f.position != r->settled || (f.fed && rb.input != r->token(f.position)))
-    return row_failed(*r, ErrorCode::stale_feed, "position " + std::to_string(f.position) + " was computed from another input than the committed one");
+    return row_failed(*r, ErrorCode::stale_feed,
+                      "position " + std::to_string(f.position) + " was computed from another input than the committed one");
   std::copy(r->rows.begin() + 1, r->rows.begin() + r->n_rows, r->rows.begin());
   --r->n_rows;
   r->settled += f.n_tokens;

@@ -96,8 +96,10 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   }
   s.by_generation.emplace(m.id.generation, index);
   s.waiting.push_back(index);
-  if (s.halted.code != ErrorCode::none) s.finish(r, FinishReason::error, s.halted);
-  else if (r.max_new == 0) s.finish(r, FinishReason::length);
+  if (s.halted.code != ErrorCode::none)
+    s.finish(r, FinishReason::error, s.halted);
+  else if (r.max_new == 0)
+    s.finish(r, FinishReason::length);
   s.advance(now, out);
 }
 
@@ -106,7 +108,8 @@ void SchedulerCore::on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out)
   CancelReply reply{{}, m.id, CancelOutcome::already_finished, 0};
   if (Live* r = s.find(m.id)) {
     reply.tokens = static_cast<std::uint32_t>(r->output.size());
-    reply.outcome = r->phase == Live::Phase::waiting && r->output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running;
+    reply.outcome =
+        r->phase == Live::Phase::waiting && r->output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running;
     s.finish(*r, FinishReason::cancelled);
   }
   s.advance(now, out);
@@ -123,8 +126,10 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
       r->launched = r->settled = m.cached_len;
-      if (!r->preempted) r->cached_len = m.cached_len;
-      else r->immune_until = r->output.size() + s.config.resume_immunity, ++s.stats.resumes;
+      if (!r->preempted)
+        r->cached_len = m.cached_len;
+      else
+        r->immune_until = r->output.size() + s.config.resume_immunity, ++s.stats.resumes;
       s.stats.cached_tokens += m.cached_len;
     } else {
       s.effects.push_back(ReleaseSeq{m.seq});  // ended while it was opened
@@ -145,8 +150,10 @@ void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
   s.facts = m.facts;
   if (!s.unanswered || s.pipeline[s.n_pipeline - 1].ticket != m.ticket) return;
   s.unanswered = false;
-  if (m.error.code == ErrorCode::none) s.pipeline[s.n_pipeline - 1].accepted = true;
-  else s.refused(m.error);
+  if (m.error.code == ErrorCode::none)
+    s.pipeline[s.n_pipeline - 1].accepted = true;
+  else
+    s.refused(m.error);
   s.advance(now, out);
 }
 
@@ -156,7 +163,8 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   s.facts = m.facts;
   s.last_settled = now;
   s.ring_blocked = false;
-  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket) return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)
+  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket)
+    return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)
   std::rotate(s.pipeline.begin(), s.pipeline.begin() + 1, s.pipeline.begin() + s.n_pipeline);
   --s.n_pipeline;
   const PipelineStep& step = s.pipeline[s.n_pipeline];
@@ -210,8 +218,10 @@ void SchedulerCore::on(const Tick&, TimeNs now, SchedulerOutbox& out) {
   TimeNs next = 0;
   for (Live& r : s.live) {
     if (r.phase == Live::Phase::unused || r.deadline == 0) continue;
-    if (r.deadline <= now) s.finish(r, FinishReason::deadline);
-    else if (next == 0 || r.deadline < next) next = r.deadline;
+    if (r.deadline <= now)
+      s.finish(r, FinishReason::deadline);
+    else if (next == 0 || r.deadline < next)
+      next = r.deadline;
   }
   if (next != 0) {
     s.timer = next;
@@ -247,7 +257,8 @@ std::string SchedulerCore::check() const {
   }
   if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
   if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.halted.code == ErrorCode::none) {
-    const bool moving = std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
+    const bool moving =
+        std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
     if (!moving) return "R10: requests run, and nothing is in flight or asked for";
   }
   return {};

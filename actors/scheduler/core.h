@@ -26,35 +26,35 @@ enum class SchedulerFault : std::uint8_t {
 
 struct SchedulerConfig {
   std::uint32_t router_incarnation = 1;
-  std::uint32_t depth = 2;               // most steps in flight; cut to ModelInfo::max_depth, 1 without device feed
-  std::uint32_t max_batch = 32;          // running requests; cut to ModelInfo::max_rows
-  std::uint32_t step_tokens = 512;       // token budget of a step, prefill chunks and decode rows together
-  std::uint32_t max_waiting = 1024;      // requests beyond it are the dispatcher's to refuse
-  std::uint32_t resume_immunity = 16;    // tokens that a resumed request generates before it is preempted again, if another can be
+  std::uint32_t depth = 2;             // most steps in flight; cut to ModelInfo::max_depth, 1 without device feed
+  std::uint32_t max_batch = 32;        // running requests; cut to ModelInfo::max_rows
+  std::uint32_t step_tokens = 512;     // token budget of a step, prefill chunks and decode rows together
+  std::uint32_t max_waiting = 1024;    // requests beyond it are the dispatcher's to refuse
+  std::uint32_t resume_immunity = 16;  // tokens that a resumed request generates before it is preempted again, if another can be
   SchedulerFault fault = SchedulerFault::none;
 };
 
 // Counted since start; read by metrics and verify.
 struct SchedulerStats {
-  std::uint64_t steps = 0;              // launched
-  std::uint64_t decode_steps = 0;       // with at least one row that continues a sequence's output
-  std::uint64_t steps_ahead = 0;        // of those: enqueued while an earlier one was unsettled, with a fed row
+  std::uint64_t steps = 0;         // launched
+  std::uint64_t decode_steps = 0;  // with at least one row that continues a sequence's output
+  std::uint64_t steps_ahead = 0;   // of those: enqueued while an earlier one was unsettled, with a fed row
   std::uint64_t rows = 0;
   std::uint64_t fed_rows = 0;
-  std::uint64_t overruns = 0;           // fed rows dropped: their sequence had ended
-  std::uint64_t redone_rows = 0;        // rows disowned by a changed mask, and their descendants
-  std::uint64_t stale_results = 0;      // rows of an older epoch, dropped
-  std::uint64_t failed_rows = 0;        // NaN, poisoned or failed-step rows
+  std::uint64_t overruns = 0;       // fed rows dropped: their sequence had ended
+  std::uint64_t redone_rows = 0;    // rows disowned by a changed mask, and their descendants
+  std::uint64_t stale_results = 0;  // rows of an older epoch, dropped
+  std::uint64_t failed_rows = 0;    // NaN, poisoned or failed-step rows
   std::uint64_t preemptions = 0;
-  std::uint64_t tokens = 0;             // committed
-  std::uint64_t prefill_tokens = 0;     // launched
-  std::uint64_t retries = 0;            // failed rows that were launched once more (R7)
-  std::uint64_t resumes = 0;            // opened again after a preemption
-  std::uint64_t kv_waits = 0;           // launches refused for blocks that waited, and preempted nobody
-  std::uint64_t fence_waits = 0;        // of those: because enough was fenced (R10)
-  std::uint64_t ring_waits = 0;         // launches refused for a ring slot
-  std::uint64_t host_chosen = 0;        // rows that went to the sampler
-  std::uint64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
+  std::uint64_t tokens = 0;          // committed
+  std::uint64_t prefill_tokens = 0;  // launched
+  std::uint64_t retries = 0;         // failed rows that were launched once more (R7)
+  std::uint64_t resumes = 0;         // opened again after a preemption
+  std::uint64_t kv_waits = 0;        // launches refused for blocks that waited, and preempted nobody
+  std::uint64_t fence_waits = 0;     // of those: because enough was fenced (R10)
+  std::uint64_t ring_waits = 0;      // launches refused for a ring slot
+  std::uint64_t host_chosen = 0;     // rows that went to the sampler
+  std::uint64_t cached_tokens = 0;   // prompt tokens found in the prefix cache
 };
 
 using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer>;

@@ -31,7 +31,8 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
   }
 }
 
-void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, bool host_chosen) {
+void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens,
+                                   bool host_chosen) {
   Live& r = live[index];
   InFlightRow& f = r.rows[r.n_rows];
   f.ticket = plan.ticket;
@@ -145,12 +146,16 @@ void SchedulerCore::State::refused(const DeviceError& error) {
     r->launched -= row.n_tokens;
   }
   switch (error.code) {
-    case ErrorCode::kv_exhausted: no_room(step, error); break;
+    case ErrorCode::kv_exhausted:
+      no_room(step, error);
+      break;
     case ErrorCode::ring_exhausted:  // a settle gives a slot back, or logits that were read
       ++stats.ring_waits;
       ring_blocked = n_pipeline > 0 || !samples.empty();
       break;
-    default: halt(error); break;
+    default:
+      halt(error);
+      break;
   }
 }
 
@@ -168,8 +173,8 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   }
   ++stats.kv_waits;
   if (must == nullptr) return;
-  const std::size_t releases =
-      static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
+  const std::size_t releases = static_cast<std::size_t>(
+      std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
   if (facts.fenced_blocks >= error.missing_blocks || releases > 0) {
     ++stats.fence_waits;
     return;

@@ -25,7 +25,7 @@ struct InFlightRow {
   std::uint32_t output_index = 0;  // of the token that it produces, if it produces one
   bool produces = false;
   bool fed = false;
-  bool host_chosen = false;        // its logits come back and the sampler chooses
+  bool host_chosen = false;  // its logits come back and the sampler chooses
   RowMask mask;
 };
 
@@ -49,15 +49,15 @@ struct Live {
 
   SeqId seq;
   std::uint32_t epoch = 0;
-  std::uint32_t launched = 0;    // positions, with the steps in flight
-  std::uint32_t settled = 0;     // positions, without them
+  std::uint32_t launched = 0;               // positions, with the steps in flight
+  std::uint32_t settled = 0;                // positions, without them
   std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
   std::uint32_t n_rows = 0;
 
-  Ticket sampling;               // its logits of this step are with the sampler; incarnation 0 = none
+  Ticket sampling;  // its logits of this step are with the sampler; incarnation 0 = none
   std::uint32_t sampler_seen = 0;
-  bool sampler_fresh = true;     // the sampler keeps nothing of it
-  bool sampler_knows = false;    // and has to be told when it ends
+  bool sampler_fresh = true;   // the sampler keeps nothing of it
+  bool sampler_knows = false;  // and has to be told when it ends
   bool closed_thinking = false;
   std::uint32_t failures = 0;    // in a row
   std::uint32_t cached_len = 0;  // of the prompt, at its first opening
@@ -68,9 +68,7 @@ struct Live {
   TextStream text;
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
-  Token token(std::uint32_t position) const {
-    return position < prompt_len ? request->prompt[position] : output[position - prompt_len];
-  }
+  Token token(std::uint32_t position) const { return position < prompt_len ? request->prompt[position] : output[position - prompt_len]; }
   // Whether output `output_index` may not be just any id, by min_tokens or a closed thinking block.
   bool bars(std::uint32_t output_index) const { return output_index < min_tokens || closed_thinking; }
   // Tokens that rows in flight will produce.
@@ -101,16 +99,16 @@ struct PipelineStep {
 
 // Why a request has no row in the step that is being planned, or what its row is.
 enum class RowChoice : std::uint8_t {
-  host,              // its tokens are known
-  feed,              // one token, from the row in flight that produces it
-  last_by_count,     // the tokens in flight reach max_tokens or the context: never fed (R10)
-  at_sampler,        // the sampler is choosing its next token
-  needs_host,        // the next token must be seen first: sampling, penalties, logprobs, more than two barred ids
-  stop_may_complete, // the text held back begins a stop string
-  no_feed,           // depth 1, or the device cannot feed itself
-  rows_full,         // it has a row in each of kMaxDepth steps
-  kv_blocked,        // its next row needs a block and none is free
-  not_open,          // the router has not answered its open
+  host,               // its tokens are known
+  feed,               // one token, from the row in flight that produces it
+  last_by_count,      // the tokens in flight reach max_tokens or the context: never fed (R10)
+  at_sampler,         // the sampler is choosing its next token
+  needs_host,         // the next token must be seen first: sampling, penalties, logprobs, more than two barred ids
+  stop_may_complete,  // the text held back begins a stop string
+  no_feed,            // depth 1, or the device cannot feed itself
+  rows_full,          // it has a row in each of kMaxDepth steps
+  kv_blocked,         // its next row needs a block and none is free
+  not_open,           // the router has not answered its open
 };
 
 struct SchedulerCore::State {
@@ -125,26 +123,26 @@ struct SchedulerCore::State {
   std::vector<Live> live;
   std::vector<std::uint32_t> free_live;
   std::unordered_map<std::uint64_t, std::uint32_t> by_generation;  // lookup only, never iterated
-  std::deque<std::uint32_t> waiting;    // order of service: resumed ones first
-  std::vector<std::uint32_t> running;   // opening and running, in the order they were opened
-  std::uint32_t turn = 0;               // where the next plan starts in `running`, when the last one was cut
-  bool chunks_first = false;            // the last plan had no room for the first chunk of a prompt that was due
-  bool ring_blocked = false;            // no ring slot was free: nothing is launched until something returns one
+  std::deque<std::uint32_t> waiting;                               // order of service: resumed ones first
+  std::vector<std::uint32_t> running;                              // opening and running, in the order they were opened
+  std::uint32_t turn = 0;                                          // where the next plan starts in `running`, when the last one was cut
+  bool chunks_first = false;                                       // the last plan had no room for the first chunk of a prompt that was due
+  bool ring_blocked = false;                                       // no ring slot was free: nothing is launched until something returns one
   std::uint64_t admissions = 0;
 
-  std::vector<PipelineStep> pipeline;   // the first n_pipeline are in flight, oldest first; the rest is capacity
+  std::vector<PipelineStep> pipeline;  // the first n_pipeline are in flight, oldest first; the rest is capacity
   std::uint32_t n_pipeline = 0;
   std::uint64_t next_step = 1;
-  bool unanswered = false;              // a launch whose Accepted has not come
-  std::vector<Ticket> samples;          // logits that the sampler is reading: each holds a ring slot
-  std::vector<Effect> effects;          // go with the next launch, in order
-  std::uint32_t applying = 0;           // effects sent alone and not answered
-  DeviceFacts facts;                    // as of the router's last answer
+  bool unanswered = false;      // a launch whose Accepted has not come
+  std::vector<Ticket> samples;  // logits that the sampler is reading: each holds a ring slot
+  std::vector<Effect> effects;  // go with the next launch, in order
+  std::uint32_t applying = 0;   // effects sent alone and not answered
+  DeviceFacts facts;            // as of the router's last answer
   std::vector<RequestId> sampler_closed;
   std::vector<RequestId> ended;
-  TimeNs timer = 0;                     // armed for; 0 = not armed
+  TimeNs timer = 0;  // armed for; 0 = not armed
   bool draining = false;
-  Error halted;                         // code none = works
+  Error halted;  // code none = works
   TimeNs last_settled = 0;
   SchedulerStats stats;
 

@@ -4,7 +4,8 @@ namespace troupe::device {
 
 namespace {
 Error misuse(const char* what, BlockId block) {
-  return Error{ErrorCode::internal, std::string(what) + " block " + std::to_string(block) + ": the router's books are wrong; please report"};
+  return Error{ErrorCode::internal,
+               std::string(what) + " block " + std::to_string(block) + ": the router's books are wrong; please report"};
 }
 }  // namespace
 

@@ -99,8 +99,10 @@ void PrefixCache::forget(BlockId block) {
   Entry& e = entries_[block];
   while (e.first_child != kNone) forget(e.first_child);
   unlist(block);
-  if (e.prev_sibling != kNone) entries_[e.prev_sibling].next_sibling = e.next_sibling;
-  else if (e.parent != kNone) entries_[e.parent].first_child = e.next_sibling;
+  if (e.prev_sibling != kNone)
+    entries_[e.prev_sibling].next_sibling = e.next_sibling;
+  else if (e.parent != kNone)
+    entries_[e.parent].first_child = e.next_sibling;
   if (e.next_sibling != kNone) entries_[e.next_sibling].prev_sibling = e.prev_sibling;
   BlockId* at = &buckets_[e.hash & (buckets_.size() - 1)];
   while (*at != block) at = &entries_[*at].bucket_next;
@@ -140,7 +142,8 @@ std::string PrefixCache::check() const {
     if (pool_.class_of(b) != BlockPool::Class::cached) return "R8: block " + std::to_string(b) + " is listed as idle and is not";
     if (++idle > pool_.cached()) break;
   }
-  if (idle != pool_.cached()) return "R8: " + std::to_string(pool_.cached()) + " blocks are idle in the prefix cache, and " + std::to_string(idle) + " are listed";
+  if (idle != pool_.cached())
+    return "R8: " + std::to_string(pool_.cached()) + " blocks are idle in the prefix cache, and " + std::to_string(idle) + " are listed";
   for (BlockId b = 0; b < entries_.size(); ++b) {
     const Entry& e = entries_[b];
     if (e.live != pool_.published(b)) return "R8: pool and prefix cache disagree about block " + std::to_string(b);

@@ -74,14 +74,14 @@ class PrefixCache {
   std::uint64_t hash(std::uint64_t parent, const TokenHistory& tokens, std::uint32_t position, AdapterRef adapter) const;
   BlockId find(std::uint64_t hash, BlockId parent, const TokenHistory& tokens, std::uint32_t position, AdapterRef adapter) const;
   void forget(BlockId block);
-  void list(BlockId block);    // follows the pool's class
+  void list(BlockId block);  // follows the pool's class
   void unlist(BlockId block);
 
   BlockPool& pool_;
   const std::uint32_t block_size_;
   const std::uint64_t hash_mask_;
-  std::vector<Entry> entries_;   // by block
-  std::vector<Token> tokens_;    // by block
+  std::vector<Entry> entries_;  // by block
+  std::vector<Token> tokens_;   // by block
   std::vector<BlockId> buckets_;
   BlockId oldest_ = kNone, newest_ = kNone;  // idle blocks
   std::uint64_t serial_ = 0;

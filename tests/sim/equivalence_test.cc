@@ -24,7 +24,8 @@ Ran run(const WorldOptions& options, const std::vector<Request>& workload) {
   }
   world.run();
   EXPECT_EQ(world.violation(), "");
-  EXPECT_EQ(world.router().facts().free_blocks + world.router().facts().cached_blocks, world.router().facts().total_blocks) << "blocks did not come back";
+  EXPECT_EQ(world.router().facts().free_blocks + world.router().facts().cached_blocks, world.router().facts().total_blocks)
+      << "blocks did not come back";
   EXPECT_EQ(world.router().facts().free_slots, world.router().facts().total_slots);
   EXPECT_EQ(world.router().facts().free_ring_slots, world.router().facts().ring_slots);
   return {world.streams(), world.scheduler().stats()};
@@ -85,7 +86,8 @@ TEST(Equivalence, GreedyStreamsEqualTheOracle) {
     for (Request& q : workload) q.stop.stop.clear();
     const Ran outcome = run(o, workload);
     for (const Request& q : workload)
-      ASSERT_EQ(outcome.streams.at(q.client).tokens, expected_tokens(q, sim_model(o.device), o.device)) << "seed " << seed << " client " << q.client;
+      ASSERT_EQ(outcome.streams.at(q.client).tokens, expected_tokens(q, sim_model(o.device), o.device))
+          << "seed " << seed << " client " << q.client;
   }
 }
 

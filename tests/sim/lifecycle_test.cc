@@ -15,7 +15,9 @@ void expect_whole(World& world) {
   EXPECT_EQ(f.free_ring_slots, f.ring_slots);
 }
 
-bool is_prefix(const std::vector<Token>& a, const std::vector<Token>& b) { return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin()); }
+bool is_prefix(const std::vector<Token>& a, const std::vector<Token>& b) {
+  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
 
 TEST(Lifecycle, CancelsAtAnyMomentLeavePrefixesAndWholeBooks) {
   std::uint64_t running = 0, finished = 0;
@@ -38,8 +40,10 @@ TEST(Lifecycle, CancelsAtAnyMomentLeavePrefixesAndWholeBooks) {
       const Stream& s = world.stream(q.client);
       ASSERT_TRUE(s.finish);
       const auto expected = expected_tokens(q, sim_model(o.device), o.device);
-      if (s.finish->reason == FinishReason::cancelled) ASSERT_TRUE(is_prefix(s.tokens, expected));
-      else ASSERT_EQ(s.tokens, expected);
+      if (s.finish->reason == FinishReason::cancelled)
+        ASSERT_TRUE(is_prefix(s.tokens, expected));
+      else
+        ASSERT_EQ(s.tokens, expected);
     }
     for (const CancelReply& r : world.cancels()) {
       running += r.outcome == CancelOutcome::cancelled_running ? 1 : 0;

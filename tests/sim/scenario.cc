@@ -30,7 +30,9 @@ class Maker {
       s.events.push_back({ClientEvent::Kind::submit, one_in(2) ? 0 : below(40), i, 0});
       if (one_in(4)) s.events.push_back({ClientEvent::Kind::cancel, below(60), 0, s.requests[below(i + 1)].client});
     }
-    if (one_in(10)) s.events.insert(s.events.begin() + 1 + below(static_cast<std::uint32_t>(s.events.size())), {ClientEvent::Kind::drain, below(30), 0, 0});
+    if (one_in(10))
+      s.events.insert(s.events.begin() + 1 + below(static_cast<std::uint32_t>(s.events.size())),
+                      {ClientEvent::Kind::drain, below(30), 0, 0});
     if (one_in(2)) faults(s.world.device);
     return s;
   }
@@ -83,7 +85,8 @@ class Maker {
     q.stop.ignore_eos = one_in(3);
     if (one_in(3)) q.stop.stop_token_ids = tokens(2);
     if (one_in(4)) q.stop.min_tokens = below(q.stop.max_tokens + 1);
-    if (one_in(4)) q.stop.stop = {std::string(1, static_cast<char>('a' + below(vocab_) % 26)) + static_cast<char>('a' + below(vocab_) % 26), "aa"};
+    if (one_in(4))
+      q.stop.stop = {std::string(1, static_cast<char>('a' + below(vocab_) % 26)) + static_cast<char>('a' + below(vocab_) % 26), "aa"};
     if (one_in(8)) q.deadline = 1000 * static_cast<TimeNs>(20 + below(300));
     return q;
   }
@@ -92,17 +95,38 @@ class Maker {
     for (std::uint32_t n = 1 + below(3); n > 0; --n) {
       const std::uint64_t step = 1 + below(20);
       switch (below(14)) {
-        case 0: case 1: d.fail_steps.insert(step); break;
-        case 2: case 3: d.fail_late.insert(step); break;
-        case 4: d.event_errors.insert(step); break;
-        case 5: d.readback_errors.insert(step); break;
-        case 6: case 7: d.enqueue_errors.insert(step); break;
-        case 8: case 9: d.half_enqueued.insert(step); break;
-        case 10: case 11: d.nan_rows.insert({step, below(3)}); break;
+        case 0:
+        case 1:
+          d.fail_steps.insert(step);
+          break;
+        case 2:
+        case 3:
+          d.fail_late.insert(step);
+          break;
+        case 4:
+          d.event_errors.insert(step);
+          break;
+        case 5:
+          d.readback_errors.insert(step);
+          break;
+        case 6:
+        case 7:
+          d.enqueue_errors.insert(step);
+          break;
+        case 8:
+        case 9:
+          d.half_enqueued.insert(step);
+          break;
+        case 10:
+        case 11:
+          d.nan_rows.insert({step, below(3)});
+          break;
         case 12:  // twice in a row: somebody fails for good
           for (std::uint64_t k = 0; k < 4; ++k) d.nan_rows.insert({step + k, 0}), d.fail_steps.insert(step + 4 + k);
           break;
-        default: (one_in(2) ? d.lose_at : d.hang_at) = step; break;
+        default:
+          (one_in(2) ? d.lose_at : d.hang_at) = step;
+          break;
       }
     }
   }
@@ -142,27 +166,40 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
 
 void count(World& w, Coverage& c) {
   for (const SubmitReply& r : w.replies()) {
-    if (r.error.code == ErrorCode::none) c.add(Path::accepted);
-    else if (r.error.code == ErrorCode::overloaded) c.add(Path::overloaded);
-    else if (r.error.code == ErrorCode::closed) c.add(Path::refused_draining);
-    else c.add(Path::refused_live_id);
+    if (r.error.code == ErrorCode::none)
+      c.add(Path::accepted);
+    else if (r.error.code == ErrorCode::overloaded)
+      c.add(Path::overloaded);
+    else if (r.error.code == ErrorCode::closed)
+      c.add(Path::refused_draining);
+    else
+      c.add(Path::refused_live_id);
   }
   for (const CancelReply& r : w.cancels()) {
-    if (r.outcome == CancelOutcome::cancelled_waiting) c.add(Path::cancelled_waiting);
-    else if (r.outcome == CancelOutcome::cancelled_running) c.add(Path::cancelled_running);
-    else c.add(Path::cancel_too_late);
+    if (r.outcome == CancelOutcome::cancelled_waiting)
+      c.add(Path::cancelled_waiting);
+    else if (r.outcome == CancelOutcome::cancelled_running)
+      c.add(Path::cancelled_running);
+    else
+      c.add(Path::cancel_too_late);
   }
   for (const Finish& f : w.finishes()) {
-    if (f.reason == FinishReason::stop) c.add(Path::ended_stop);
-    else if (f.reason == FinishReason::length) c.add(Path::ended_length);
-    else if (f.reason == FinishReason::deadline) c.add(Path::deadlines);
-    else if (f.reason == FinishReason::error) c.add(Path::ended_error);
+    if (f.reason == FinishReason::stop)
+      c.add(Path::ended_stop);
+    else if (f.reason == FinishReason::length)
+      c.add(Path::ended_length);
+    else if (f.reason == FinishReason::deadline)
+      c.add(Path::deadlines);
+    else if (f.reason == FinishReason::error)
+      c.add(Path::ended_error);
   }
   c.add(Path::drains, w.drained() ? 1 : 0);
   const actors::SchedulerStats& s = w.scheduler().stats();
-  c.add(Path::steps, s.steps), c.add(Path::steps_ahead, s.steps_ahead), c.add(Path::fed_rows, s.fed_rows), c.add(Path::overruns, s.overruns);
+  c.add(Path::steps, s.steps), c.add(Path::steps_ahead, s.steps_ahead), c.add(Path::fed_rows, s.fed_rows),
+      c.add(Path::overruns, s.overruns);
   c.add(Path::redone_rows, s.redone_rows), c.add(Path::stale_results, s.stale_results), c.add(Path::preemptions, s.preemptions);
-  c.add(Path::resumes, s.resumes), c.add(Path::kv_waits, s.kv_waits), c.add(Path::fence_waits, s.fence_waits), c.add(Path::ring_waits, s.ring_waits);
+  c.add(Path::resumes, s.resumes), c.add(Path::kv_waits, s.kv_waits), c.add(Path::fence_waits, s.fence_waits),
+      c.add(Path::ring_waits, s.ring_waits);
   c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen);
   const actors::RouterStats r = w.router().stats();
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
@@ -171,7 +208,8 @@ void count(World& w, Coverage& c) {
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
   c.add(Path::event_errors, f.event), c.add(Path::readback_errors, f.readback), c.add(Path::enqueue_errors, f.enqueue);
-  c.add(Path::half_enqueued, f.half), c.add(Path::device_lost, f.lost), c.add(Path::step_timeouts, w.device().hung() && w.device_core().lost() ? 1 : 0);
+  c.add(Path::half_enqueued, f.half), c.add(Path::device_lost, f.lost),
+      c.add(Path::step_timeouts, w.device().hung() && w.device_core().lost() ? 1 : 0);
 }
 
 }  // namespace
@@ -192,9 +230,12 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
     const ClientEvent& e = s.events[i];
     for (std::uint32_t k = 0; k < e.after && world.violation().empty() && world.step(); ++k) {
     }
-    if (e.kind == ClientEvent::Kind::submit) world.post(s.requests[e.request], &expected[e.request]);
-    else if (e.kind == ClientEvent::Kind::cancel) world.cancel(e.client);
-    else world.drain();
+    if (e.kind == ClientEvent::Kind::submit)
+      world.post(s.requests[e.request], &expected[e.request]);
+    else if (e.kind == ClientEvent::Kind::cancel)
+      world.cancel(e.client);
+    else
+      world.drain();
   }
   world.run(50'000);
   if (world.violation().empty()) world.finish();

@@ -27,7 +27,7 @@ struct Scenario {
 };
 
 struct Outcome {
-  std::string violation;  // empty: none
+  std::string violation;                 // empty: none
   std::uint64_t messages = 0;            // of the life that the seed has
   std::uint64_t reference_messages = 0;  // of the undisturbed one
   Coverage coverage;

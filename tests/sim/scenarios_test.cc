@@ -305,7 +305,8 @@ TEST(Scenario, HostRowAhead) {
     world.finish();
     ASSERT_EQ(world.violation(), "");
     for (const Request& q : all)
-      for (std::size_t i = 0; q.sampling.logprobs && i < 16; ++i) EXPECT_EQ(world.stream(q.client).logprobs.at(i), sync.stream(q.client).logprobs.at(i));
+      for (std::size_t i = 0; q.sampling.logprobs && i < 16; ++i)
+        EXPECT_EQ(world.stream(q.client).logprobs.at(i), sync.stream(q.client).logprobs.at(i));
     ahead += world.scheduler().stats().steps_ahead;
   }
   EXPECT_GT(ahead, 100u);

@@ -87,9 +87,12 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   Token input = 0;
   if (row.source == FeedSource::Kind::feed) {
     const Cell& from = slots_[row.feed_cells].cells[row.index];
-    if (from.tag != row.feed_tag) cell.status = CellStatus::stale_feed;
-    else if (from.status != CellStatus::ok) cell.status = CellStatus::poisoned;
-    else input = from.id;
+    if (from.tag != row.feed_tag)
+      cell.status = CellStatus::stale_feed;
+    else if (from.status != CellStatus::ok)
+      cell.status = CellStatus::poisoned;
+    else
+      input = from.id;
   }
   const auto kv_at = [&](std::uint32_t position) -> std::uint64_t& {
     return kv_[std::size_t{tables_[row.slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
@@ -101,7 +104,8 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
     kv_at(position) = state;
   }
-  if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok) cell.status = CellStatus::no_token, ++faults_.nan;
+  if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
+    cell.status = CellStatus::no_token, ++faults_.nan;
   if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};

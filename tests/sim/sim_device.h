@@ -27,13 +27,13 @@ struct SimDeviceOptions {
   std::uint32_t max_depth = 8;
   bool feed = true;
   // Faults, by step number.
-  std::set<std::uint64_t> fail_steps;       // fails before it did anything: its table entries are lost too
-  std::set<std::uint64_t> fail_late;        // fails after its table entries and half its rows
-  std::set<std::uint64_t> event_errors;     // runs, and asking its event fails
-  std::set<std::uint64_t> readback_errors;  // runs, and its readback fails
-  std::set<std::uint64_t> enqueue_errors;   // is not enqueued
-  std::set<std::uint64_t> half_enqueued;    // is enqueued in part: half its rows run, and its event is never recorded
-  std::uint64_t hang_at = 0;                // from this step on nothing completes; 0 = never
+  std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
+  std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
+  std::set<std::uint64_t> event_errors;                        // runs, and asking its event fails
+  std::set<std::uint64_t> readback_errors;                     // runs, and its readback fails
+  std::set<std::uint64_t> enqueue_errors;                      // is not enqueued
+  std::set<std::uint64_t> half_enqueued;                       // is enqueued in part: half its rows run, and its event is never recorded
+  std::uint64_t hang_at = 0;                                   // from this step on nothing completes; 0 = never
   std::set<std::pair<std::uint64_t, std::uint32_t>> nan_rows;  // (step number, row) whose logits are all NaN
   std::uint64_t lose_at = 0;                                   // from this step on the device is lost; 0 = never
 };

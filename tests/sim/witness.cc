@@ -34,7 +34,8 @@ void Witness::opened(const Opened& m) {
   for (const Slot& slot : ring_)
     for (std::uint32_t i = 0; slot.in_flight && i < slot.n_rows; ++i)
       if (slot.rows[i].seq == s.seq)
-        broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(slot.ticket) + " names it for " + label(s.seq));
+        broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(slot.ticket) + " names it for " +
+               label(s.seq));
   s.seq = m.seq;
   s.request = m.request;
   s.live = true;
@@ -45,7 +46,8 @@ void Witness::opened(const Opened& m) {
 void Witness::apply(const Effect& effect) {
   if (const auto* e = std::get_if<Commit>(&effect)) {
     if (Sequence* s = find(e->seq)) {
-      if (e->settled_len > s->launched || e->settled_len < s->settled) broken("R2: " + label(effect) + " of positions that were not launched, or backwards");
+      if (e->settled_len > s->launched || e->settled_len < s->settled)
+        broken("R2: " + label(effect) + " of positions that were not launched, or backwards");
       s->settled = e->settled_len;
     }
   } else if (const auto* e = std::get_if<Rollback>(&effect)) {
@@ -54,8 +56,10 @@ void Witness::apply(const Effect& effect) {
       s->launched = s->settled;
     }
   } else if (const auto* e = std::get_if<ReleaseSeq>(&effect)) {
-    if (Sequence* s = find(e->seq)) s->live = false;
-    else broken("R3: " + label(effect) + ": it was released before, or never opened");
+    if (Sequence* s = find(e->seq))
+      s->live = false;
+    else
+      broken("R3: " + label(effect) + ": it was released before, or never opened");
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     for (Slot& slot : ring_)
       if (slot.ticket == e->ticket) slot.busy = false;
@@ -68,11 +72,14 @@ void Witness::launch(const Launch& m) {
 }
 
 void Witness::enqueue(const LaunchedStep& step) {
-  if (!plan_ || plan_->ticket != step.ticket || plan_->rows.size() != step.rows.size()) return broken("R6: " + label(step) + " is not the plan that was launched");
+  if (!plan_ || plan_->ticket != step.ticket || plan_->rows.size() != step.rows.size())
+    return broken("R6: " + label(step) + " is not the plan that was launched");
   if (step.ticket.step <= last_step_) broken("R6: " + label(step.ticket) + " comes after step " + std::to_string(last_step_));
   last_step_ = step.ticket.step;
   Slot& slot = ring_[step.slot.slot];
-  if (slot.busy) broken("R4: ring slot " + std::to_string(step.slot.slot) + " was given to " + label(step.ticket) + " while " + label(slot.ticket) + " uses it");
+  if (slot.busy)
+    broken("R4: ring slot " + std::to_string(step.slot.slot) + " was given to " + label(step.ticket) + " while " + label(slot.ticket) +
+           " uses it");
   for (const TableDelta& d : step.deltas) sequences_[d.slot].table[d.index] = d.block;
   slot.busy = slot.in_flight = true;
   slot.ticket = step.ticket;
@@ -84,17 +91,20 @@ void Witness::enqueue(const LaunchedStep& step) {
     Sequence& s = sequences_[d.slot];
     const std::string at = label(step.ticket) + " row " + std::to_string(i);
     if (!s.live || s.seq != row.seq) broken("R3: " + at + " uses the slot of another sequence");
-    if (row.epoch != s.epoch || d.position != s.launched) broken("R2: " + at + " is at position " + std::to_string(d.position) + " where " + std::to_string(s.launched) + " is due");
+    if (row.epoch != s.epoch || d.position != s.launched)
+      broken("R2: " + at + " is at position " + std::to_string(d.position) + " where " + std::to_string(s.launched) + " is due");
     const std::uint32_t end = (d.position + d.n_tokens + block_size_ - 1) / block_size_;
     s.launched = d.position + d.n_tokens;
     s.blocks = std::max(s.blocks, end);
     for (std::uint32_t b = d.position / block_size_; b < end; ++b) {
       for (const Sequence& other : sequences_)
-        if (other.live && &other != &s && named(other, s.table[b])) broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(other.seq) + " has too");
+        if (other.live && &other != &s && named(other, s.table[b]))
+          broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(other.seq) + " has too");
       for (const Slot& open : ring_)
         for (std::uint32_t k = 0; open.in_flight && &open != &slot && k < open.n_rows; ++k)
           if (open.rows[k].seq != row.seq && std::count(open.rows[k].blocks.begin(), open.rows[k].blocks.end(), s.table[b]) > 0)
-            broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
+            broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(open.ticket) + " in flight names for " +
+                   label(open.rows[k].seq));
     }
     OpenRow& o = slot.rows[slot.n_rows++];
     o.seq = row.seq;
@@ -104,7 +114,8 @@ void Witness::enqueue(const LaunchedStep& step) {
     if (!o.fed) continue;
     o.from = row.source.feed_ticket();
     o.from_row = row.source.feed_row();
-    const bool right = d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
+    const bool right =
+        d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
     if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
   }
 }
@@ -127,8 +138,10 @@ void Witness::completed(const Completed& m) {
     if (from.ticket != row.from) continue;
     const Readback& rb = result.rows[i];
     const bool source_ok = !from.failed && from.rows[row.from_row].status == CellStatus::ok;
-    if (rb.status == CellStatus::ok && source_ok && rb.input != from.rows[row.from_row].id) broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + " read another id than its source wrote");
-    if ((rb.status == CellStatus::stale_feed || rb.status == CellStatus::poisoned) && source_ok) broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + ": " + name(rb.status) + ", and its source was well");
+    if (rb.status == CellStatus::ok && source_ok && rb.input != from.rows[row.from_row].id)
+      broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + " read another id than its source wrote");
+    if ((rb.status == CellStatus::stale_feed || rb.status == CellStatus::poisoned) && source_ok)
+      broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + ": " + name(rb.status) + ", and its source was well");
   }
 }
 

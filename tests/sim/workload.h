@@ -14,9 +14,9 @@ struct WorkloadOptions {
   std::uint32_t requests = 12;
   std::uint32_t max_prompt = 30;
   std::uint32_t max_tokens = 24;
-  bool sampled = true;   // a quarter of the requests
-  bool think = true;     // some
-  bool stops = true;     // stop strings and stop ids, min_tokens
+  bool sampled = true;  // a quarter of the requests
+  bool think = true;    // some
+  bool stops = true;    // stop strings and stop ids, min_tokens
 };
 
 // `prompt` ids that depend on the client, greedy, exactly `max_tokens` tokens.

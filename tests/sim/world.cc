@@ -56,15 +56,18 @@ void World::send(Actor from, Actor to, Message m) {
     if (q.from == from && q.to == to) queue = &q;
   if (queue == nullptr) queue = &queues_.emplace_back(Queue{from, to, {}});
   queue->messages.emplace_back(order_++, std::move(m));
-  if (queue->messages.size() > kMaxMailbox && from != Actor::edge) broken("R11: " + std::to_string(queue->messages.size()) + " messages wait for one actor");
+  if (queue->messages.size() > kMaxMailbox && from != Actor::edge)
+    broken("R11: " + std::to_string(queue->messages.size()) + " messages wait for one actor");
 }
 
 void World::broken(std::string what) {
-  if (violation_.empty()) violation_ = std::move(what) + " (after message " + std::to_string(messages_) + ", seed " + std::to_string(options_.seed) + ")";
+  if (violation_.empty())
+    violation_ = std::move(what) + " (after message " + std::to_string(messages_) + ", seed " + std::to_string(options_.seed) + ")";
 }
 
 // Where each message of an outbox goes.
-template <class M> void World::route(Actor self, M m) {
+template <class M>
+void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
   if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
   if constexpr (std::is_same_v<M, Admit>) {
@@ -73,36 +76,54 @@ template <class M> void World::route(Actor self, M m) {
     accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false});
   }
   if constexpr (std::is_same_v<M, Accepted>) {
-    if (m.error.code == ErrorCode::none) refusals_ = 0;
-    else if (++refusals_ > 16 + 2 * options_.max_batch) broken("R10: launches are refused in a loop");
+    if (m.error.code == ErrorCode::none)
+      refusals_ = 0;
+    else if (++refusals_ > 16 + 2 * options_.max_batch)
+      broken("R10: launches are refused in a loop");
   }
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
 
-  if constexpr (std::is_same_v<M, SetTimer>) timers_[static_cast<int>(self)] = m.at;
-  else if constexpr (std::is_same_v<M, ReadSlot>) send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
-  else if constexpr (std::is_same_v<M, SubmitReply>) send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, CancelReply>) send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Drained>) send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Deliver>) send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> || std::is_same_v<M, Opened> ||
-                     std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Sampled> ||
-                     std::is_same_v<M, Halt>)
+  if constexpr (std::is_same_v<M, SetTimer>)
+    timers_[static_cast<int>(self)] = m.at;
+  else if constexpr (std::is_same_v<M, ReadSlot>)
+    send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
+  else if constexpr (std::is_same_v<M, SubmitReply>)
+    send(self, Actor::edge, m);
+  else if constexpr (std::is_same_v<M, CancelReply>)
+    send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
+  else if constexpr (std::is_same_v<M, Drained>)
+    send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
+  else if constexpr (std::is_same_v<M, Deliver>)
+    send(self, Actor::edge, m);
+  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
+                     std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
+                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt>)
     send(self, Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply>) send(self, Actor::router, std::move(m));
-  else if constexpr (std::is_same_v<M, Enqueue>) send(self, Actor::stream, std::move(m));
-  else if constexpr (std::is_same_v<M, Sample>) send(self, Actor::sampler, std::move(m));
-  else if constexpr (std::is_same_v<M, Ended>) send(self, Actor::dispatcher, std::move(m));
-  else static_assert(std::is_same_v<M, LoraReply> || std::is_same_v<M, TornDown>);
+  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply>)
+    send(self, Actor::router, std::move(m));
+  else if constexpr (std::is_same_v<M, Enqueue>)
+    send(self, Actor::stream, std::move(m));
+  else if constexpr (std::is_same_v<M, Sample>)
+    send(self, Actor::sampler, std::move(m));
+  else if constexpr (std::is_same_v<M, Ended>)
+    send(self, Actor::dispatcher, std::move(m));
+  else
+    static_assert(std::is_same_v<M, LoraReply> || std::is_same_v<M, TornDown>);
 }
 
 // What the Witness sees before the router does.
-template <class M> void World::observe(const M& m) {
-  if constexpr (std::is_same_v<M, Launch>) witness_.launch(m);
-  else if constexpr (std::is_same_v<M, Apply>) witness_.apply(m.effect);
-  else if constexpr (std::is_same_v<M, Completed>) witness_.completed(m);
+template <class M>
+void World::observe(const M& m) {
+  if constexpr (std::is_same_v<M, Launch>)
+    witness_.launch(m);
+  else if constexpr (std::is_same_v<M, Apply>)
+    witness_.apply(m.effect);
+  else if constexpr (std::is_same_v<M, Completed>)
+    witness_.completed(m);
 }
 
-template <class Core, class M, class Out> void World::call(Actor self, Core& core, const M& m, Out& out) {
+template <class Core, class M, class Out>
+void World::call(Actor self, Core& core, const M& m, Out& out) {
   if constexpr (requires { core.on(m, now_, out); }) {
     core.on(m, now_, out);
     out.drain([&](auto&& item) { route(self, std::move(item)); });
@@ -136,7 +157,8 @@ void World::receive(const TokenBatch& batch) {
   for (const TokenEvent& e : batch.events) {
     Stream& s = stream_of(e.request);
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
-    if (e.index != s.tokens.size()) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
+    if (e.index != s.tokens.size())
+      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
@@ -178,25 +200,38 @@ void World::deliver(Actor to, const Message& m) {
       [&](const auto& x) {
         using M = std::decay_t<decltype(x)>;
         switch (to) {
-          case Actor::dispatcher: call(to, dispatcher_, x, dispatcher_out_); break;
-          case Actor::scheduler: call(to, scheduler_, x, scheduler_out_); break;
+          case Actor::dispatcher:
+            call(to, dispatcher_, x, dispatcher_out_);
+            break;
+          case Actor::scheduler:
+            call(to, scheduler_, x, scheduler_out_);
+            break;
           case Actor::router:
             observe(x);
             call(to, router_, x, router_out_);
             break;
-          case Actor::device: call(to, device_core_, x, device_out_); break;
-          case Actor::sampler: call(to, sampler_, x, sampler_out_); break;
+          case Actor::device:
+            call(to, device_core_, x, device_out_);
+            break;
+          case Actor::sampler:
+            call(to, sampler_, x, sampler_out_);
+            break;
           case Actor::stream:
             if constexpr (std::is_same_v<M, Enqueue>) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
-              send(Actor::stream, Actor::device, Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
+              send(Actor::stream, Actor::device,
+                   Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
             }
             break;
           case Actor::edge:
-            if constexpr (std::is_same_v<M, SubmitReply>) replies_.push_back(x);
-            else if constexpr (std::is_same_v<M, CancelReply>) cancels_.push_back(x);
-            else if constexpr (std::is_same_v<M, Drained>) drained_ = true;
-            else if constexpr (std::is_same_v<M, Deliver>) receive(*x.batch);
+            if constexpr (std::is_same_v<M, SubmitReply>)
+              replies_.push_back(x);
+            else if constexpr (std::is_same_v<M, CancelReply>)
+              cancels_.push_back(x);
+            else if constexpr (std::is_same_v<M, Drained>)
+              drained_ = true;
+            else if constexpr (std::is_same_v<M, Deliver>)
+              receive(*x.batch);
             break;
         }
       },
@@ -253,14 +288,16 @@ void World::finish() {
     if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
   const DeviceFacts f = router_.facts();
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
-  if (!device_core_.lost() && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
+  if (!device_core_.lost() &&
+      (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
   router_.on(Teardown{}, now_, router_out_);
   bool told = false;
   for (const auto& item : router_out_.items()) {
     const auto* down = std::get_if<TornDown>(&item);
     if (down == nullptr) continue;
-    told = down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
+    told =
+        down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
   }
   if (!told) broken("R8: after teardown the pools are not whole");
   router_out_.clear();

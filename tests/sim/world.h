@@ -31,9 +31,9 @@ struct WorldOptions {
   std::uint32_t depth = 2;
   std::uint32_t max_batch = 8;
   std::uint32_t step_tokens = 24;
-  std::uint32_t ring_slots = 0;      // 0: depth + 1
+  std::uint32_t ring_slots = 0;  // 0: depth + 1
   std::uint32_t max_live = 1024;
-  std::uint32_t device_lag = 1;      // the device runs a step about once in (lag + messages that are ready) turns
+  std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
@@ -88,9 +88,9 @@ class World {
 
  private:
   enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler };
-  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
-                               Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled,
-                               Deliver, Halt>;
+  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened,
+                               Launch, Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample,
+                               Sampled, Deliver, Halt>;
   struct Queue {
     Actor from;
     Actor to;
@@ -106,9 +106,12 @@ class World {
 
   void send(Actor from, Actor to, Message m);
   void deliver(Actor to, const Message& m);
-  template <class Core, class M, class Out> void call(Actor self, Core& core, const M& m, Out& out);
-  template <class M> void route(Actor self, M m);
-  template <class M> void observe(const M& m);
+  template <class Core, class M, class Out>
+  void call(Actor self, Core& core, const M& m, Out& out);
+  template <class M>
+  void route(Actor self, M m);
+  template <class M>
+  void observe(const M& m);
   void receive(const TokenBatch& batch);
   void end(const Finish& f);
   Stream& stream_of(const RequestId& id);

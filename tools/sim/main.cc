@@ -27,11 +27,13 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     char* end = nullptr;
-    if (arg == "--log") log = true;
+    if (arg == "--log")
+      log = true;
     else if ((arg == "--seeds" || arg == "--seed") && i + 1 < argc) {
       (arg == "--seed" ? first : seeds) = std::strtoull(argv[++i], &end, 10);
       if (end == argv[i] || *end != 0) return usage();
-    } else return usage();
+    } else
+      return usage();
   }
   if (seeds == 0) seeds = first != 0 ? 1 : 10'000;
   if (first == 0) first = 1;
@@ -50,16 +52,18 @@ int main(int argc, char** argv) {
     const std::size_t n = shrink(scenario);
     const Outcome shortest = run_scenario(scenario, {}, n, true);
     print(shortest.log);
-    std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s\nagain: sim --seed %llu --log\n", static_cast<unsigned long long>(seed), n,
-                scenario.events.size(), shortest.violation.c_str(), static_cast<unsigned long long>(seed));
+    std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s\nagain: sim --seed %llu --log\n",
+                static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
+                static_cast<unsigned long long>(seed));
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (std::size_t i = 0; i < static_cast<std::size_t>(Path::count); ++i)
     std::printf("%12llu  %s\n", static_cast<unsigned long long>(coverage.of(static_cast<Path>(i))), name(static_cast<Path>(i)));
   std::printf("seeds %llu..%llu: 0 violations; %.0f messages a seed (and %.0f undisturbed), %.0f messages/s, %.0f seeds/s, %.0f steps/s\n",
-              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + seeds - 1), static_cast<double>(messages) / static_cast<double>(seeds),
-              static_cast<double>(reference) / static_cast<double>(seeds), static_cast<double>(messages + reference) / seconds, static_cast<double>(seeds) / seconds,
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + seeds - 1),
+              static_cast<double>(messages) / static_cast<double>(seeds), static_cast<double>(reference) / static_cast<double>(seeds),
+              static_cast<double>(messages + reference) / seconds, static_cast<double>(seeds) / seconds,
               static_cast<double>(coverage.of(Path::steps)) / seconds);
   const std::string missing = coverage.missing();
   if (missing.empty()) return 0;

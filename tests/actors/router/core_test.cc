@@ -31,18 +31,26 @@ class RouterTest : public testing::Test {
     for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
     send(ring);
   }
-  template <class M> void send(const M& m) {
+  template <class M>
+  void send(const M& m) {
     core.on(m, 0, out);
     EXPECT_EQ(core.check(), "");
     out.drain([&](auto&& x) {
       using T = std::decay_t<decltype(x)>;
-      if constexpr (std::is_same_v<T, Opened>) opened = x;
-      else if constexpr (std::is_same_v<T, Accepted>) accepted = x;
-      else if constexpr (std::is_same_v<T, Settled>) settled.push_back(x);
-      else if constexpr (std::is_same_v<T, Applied>) applied = x;
-      else if constexpr (std::is_same_v<T, Enqueue>) enqueued.push_back(x.step);
-      else if constexpr (std::is_same_v<T, LoraReply>) lora = x;
-      else if constexpr (std::is_same_v<T, TornDown>) torn_down = x;
+      if constexpr (std::is_same_v<T, Opened>)
+        opened = x;
+      else if constexpr (std::is_same_v<T, Accepted>)
+        accepted = x;
+      else if constexpr (std::is_same_v<T, Settled>)
+        settled.push_back(x);
+      else if constexpr (std::is_same_v<T, Applied>)
+        applied = x;
+      else if constexpr (std::is_same_v<T, Enqueue>)
+        enqueued.push_back(x.step);
+      else if constexpr (std::is_same_v<T, LoraReply>)
+        lora = x;
+      else if constexpr (std::is_same_v<T, TornDown>)
+        torn_down = x;
     });
   }
   SeqId open(std::uint64_t client = 1) {

@@ -27,7 +27,8 @@ ModelInfo model() {
 class SchedulerTest : public testing::Test {
  protected:
   void make(SchedulerConfig config, ModelInfo info = model()) { core.emplace(config, info); }
-  template <class M> void send(const M& m, TimeNs now = 1) {
+  template <class M>
+  void send(const M& m, TimeNs now = 1) {
     core->on(m, now, out);
     EXPECT_EQ(core->check(), "");
     out.drain([&](auto&& x) {
