@@ -11,9 +11,9 @@ template <class M, class F> M take(actors::RouterOutbox& out, F&& other) {
   M answer{};
   out.drain([&](auto&& m) {
     if constexpr (std::is_same_v<std::decay_t<decltype(m)>, M>) {
-      answer = std::move(m);
+      answer = std::forward<decltype(m)>(m);
     } else {
-      other(std::move(m));
+      other(std::forward<decltype(m)>(m));
     }
   });
   return answer;

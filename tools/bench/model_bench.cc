@@ -35,7 +35,7 @@ Result<std::unique_ptr<Runtime>> start(const std::string& path, std::uint32_t ba
 Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t vocab) {
   Request request;
   request.client = client;
-  for (std::uint32_t i = 0; i < prompt; ++i) request.prompt.push_back(static_cast<Token>((client * 7919 + i * 104729) % vocab));
+  for (std::uint32_t i = 0; i < prompt; ++i) request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
   request.stop.max_tokens = tokens;
   request.stop.ignore_eos = true;
   return request;

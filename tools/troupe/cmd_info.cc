@@ -68,7 +68,7 @@ int run_info(const Command& self, const std::vector<std::string>& args) {
                          {"chat", loaded.value().text.has_chat()},
                          {"device", loaded.value().driver->name()},
                          {"limits", describe_limits(loaded.value().model->info())},
-                         {"formats", json::array{"GGUF: F32, Q8_0, Q4_1"}},
+                         {"formats", json::array{"GGUF: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K", "safetensors folder: F32 F16 BF16"}},
                          {"cpu", describe_cpu()}};
   const auto written = write_all(1, lines(out));
   return written ? kExitOk : fail(self, written.error(), kExitClosed);

@@ -70,7 +70,7 @@ int run_requests(const Command& self, const std::vector<std::string>& args) {
   Runner* running = nullptr;
   Runner runner(
       *engine.value().runtime, [&](const RequestLine& line) { return prompt_ids(engine.value().text, line); },
-      [&](RequestOutcome outcome) {
+      [&](const RequestOutcome& outcome) {
         ++done;
         if (outcome.error.code != ErrorCode::none) ++failed;
         written = write_all(STDOUT_FILENO, to_json_line(outcome));
