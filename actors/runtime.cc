@@ -142,7 +142,6 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   scheduler.depth = options.depth;
   scheduler.max_batch = options.max_batch;
   scheduler.step_tokens = options.step_tokens;
-  scheduler.max_waiting = options.max_live;
   scheduler.fault = options.fault;
   p.scheduler = system->spawn<SchedulerShell>(counts, scheduler, info);
   p.dispatcher = system->spawn<DispatcherShell>(counts, DispatcherConfig{options.max_live}, info);

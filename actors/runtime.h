@@ -44,6 +44,7 @@ struct RequestEvent {
   std::string_view text;                // text that became final with it (may be empty)
   const TokenLogprob* best = nullptr;   // token->best_size entries
 };
+// To get them as messages of an actor, see actors/deliver_to.h.
 using RequestCallback = std::function<void(const RequestEvent&)>;
 
 struct RuntimeMetrics {

@@ -1,5 +1,7 @@
 // The two seed interfaces in C++: ModelDeviceFeed (what a model implements) and DeviceIo (the router, called
-// directly). Names, meaning and defaults are the seed pages'.
+// directly). Names, meaning and defaults are the seed pages'. Of the seed's ModelDeviceFeed, event_query,
+// event_synchronize, destroy_event, copy_d2h_async, alloc_host_pinned and free_host_pinned are device::Driver's, and
+// reserve_decode_block and release_decode_blocks the router's, which owns the KV pool.
 #pragma once
 
 #include <cstdint>

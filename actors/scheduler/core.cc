@@ -158,10 +158,7 @@ void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
   s.facts = m.facts;
   if (!s.unanswered || s.pipeline[s.n_pipeline - 1].ticket != m.ticket) return;
   s.unanswered = false;
-  if (m.error.code == ErrorCode::none)
-    s.pipeline[s.n_pipeline - 1].accepted = true;
-  else
-    s.refused(m.error);
+  if (m.error.code != ErrorCode::none) s.refused(m.error);
   s.advance(now, out);
 }
 

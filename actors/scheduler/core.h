@@ -29,7 +29,6 @@ struct SchedulerConfig {
   std::uint32_t depth = 2;             // most steps in flight; cut to ModelInfo::max_depth, 1 without device feed
   std::uint32_t max_batch = 32;        // running requests; cut to ModelInfo::max_rows
   std::uint32_t step_tokens = 512;     // token budget of a step, prefill chunks and decode rows together
-  std::uint32_t max_waiting = 1024;    // requests beyond it are the dispatcher's to refuse
   std::uint32_t resume_immunity = 16;  // tokens that a resumed request generates before it is preempted again, if another can be
   SchedulerFault fault = SchedulerFault::none;
 };

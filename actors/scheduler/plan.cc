@@ -80,7 +80,6 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   if (n_pipeline == pipeline.size()) pipeline.emplace_back();
   PipelineStep& step = pipeline[n_pipeline];
   step.ticket = plan.ticket;
-  step.accepted = false;
   step.rows.clear();
 
   std::uint32_t budget = step_tokens, logits = 0;

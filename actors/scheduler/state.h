@@ -93,7 +93,6 @@ struct StepRow {
 
 struct PipelineStep {
   Ticket ticket;
-  bool accepted = false;
   std::vector<StepRow> rows;
 };
 
