@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "kernels/host/host_kernels.h"
@@ -18,8 +19,9 @@ struct Fixture {
       for (std::uint32_t i = 0; i < 2; ++i) table[slot * 4 + i] = slot * 2 + i + 1;  // 2 of 4 blocks each
     }
   }
-  void resolve() {
+  void resolve(std::uint32_t window = 0) {
     FeedArgs a;
+    a.window = window;
     a.rows = rows.data();
     a.n_rows = static_cast<std::uint32_t>(rows.size());
     a.ids = ids.data();
@@ -181,6 +183,17 @@ TEST(ArgmaxIntoCells, WritesCellsReadbackAndAskedLogits) {
   }
   for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], -1.0f);
   for (int i = 4; i < 8; ++i) EXPECT_TRUE(out[i] != out[i]);
+}
+
+// Slot 0's block 0 (positions 0 to 3) has been given back.
+TEST(FeedResolve, BlocksBehindTheWindowNeedNotBeThere) {
+  for (const auto& [window, status] : {std::pair{0u, Status::poisoned}, {4u, Status::poisoned}, {3u, Status::ok}, {1u, Status::ok}}) {
+    Fixture f;
+    f.table[0] = 0;
+    f.rows = {Fixture::host(0, 6, 0, 1, 0)};
+    f.resolve(window);
+    EXPECT_EQ(f.cells[0].status, status) << window;
+  }
 }
 
 }  // namespace
