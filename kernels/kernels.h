@@ -129,6 +129,28 @@ struct MatmulJob {
   const float* bias = nullptr;  // [w.rows]
 };
 
+// What an adapter adds at one matrix: y = y + B (scale * (A x)).
+struct LoraWeight {
+  const float* a = nullptr;  // [rank][cols]
+  const float* b = nullptr;  // [rank][rows]: B transposed
+  std::uint32_t rank = 0;    // 0: it leaves this matrix alone
+  float scale = 0.0f;
+};
+
+// Consecutive tokens of a step whose rows run under the adapter in `slot`.
+struct LoraRun {
+  std::uint32_t first_token = 0;
+  std::uint32_t n_tokens = 0;
+  std::uint32_t slot = 0;
+};
+
+struct LoraJob {
+  const LoraWeight* slots = nullptr;  // of one matrix, by slot
+  std::uint32_t rows = 0;
+  float* y = nullptr;  // y[t][r] at y + t * stride + r
+  std::size_t stride = 0;
+};
+
 struct AttentionArgs {
   const StepToken* tokens = nullptr;
   std::uint32_t n_tokens = 0;
@@ -188,6 +210,10 @@ class Kernels {
   //   fast:  F32, F16 and BF16 weights as exact; quantized ones by blocks32 on x quantized to 8 bits in blocks of 32: scale =
   //          max|x| / 127, codes to nearest even. A block with a NaN or an infinity makes its results NaN.
   virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
+
+  // For the tokens of the runs, and no others: y[t][r] = y[t][r] + (sum of s[k] * B[r][k], ascending k from 0, one multiply and
+  // one add each), s[k] = lanes16(A[k] * x[t]) * scale. All jobs read the same x [..][cols]. F32 in every mode.
+  virtual void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) = 0;
 
   // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
   virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs,
