@@ -91,7 +91,8 @@ inline ModelInfo model_info() {
   TokenTable table{.offsets = {0, 1, 3}, .bytes = "abc", .special = {0, 1}};
   return {.name = "Tiny", .architecture = "llama", .arithmetic_id = "host/exact", .vocab_size = 49152, .n_layers = 30, .context_length = 8192,
           .block_size = 16, .kv_blocks = 64, .n_slots = 8, .max_depth = 2, .max_rows = 32, .max_step_tokens = 512, .max_logits_rows = 8,
-          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table))};
+          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table)),
+          .max_loras = 4, .max_lora_rank = 16};
 }
 
 // Calls f(value) with a sample of each type.
