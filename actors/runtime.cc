@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -13,6 +14,7 @@
 #include "actors/delivery/actor.h"
 #include "actors/device/actor.h"
 #include "actors/dispatcher/actor.h"
+#include "actors/lora/actor.h"
 #include "actors/router/actor.h"
 #include "actors/sampler/actor.h"
 #include "actors/scheduler/actor.h"
@@ -144,6 +146,10 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   scheduler.step_tokens = options.step_tokens;
   scheduler.fault = options.fault;
   p.scheduler = system->spawn<SchedulerShell>(counts, scheduler, info);
+  if (info.max_loras > 0) {
+    p.lora = system->spawn<LoraShell>(counts, options.lora, info);
+    p.loader = system->spawn<LoaderShell, caf::detached>(counts, model.get());
+  }
   p.dispatcher = system->spawn<DispatcherShell>(counts, DispatcherConfig{options.max_live}, info);
   peers = std::make_shared<const Peers>(std::move(p));
 
@@ -153,6 +159,10 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
   caf::anon_send(peers->router, everyone);
   caf::anon_send(peers->scheduler, everyone);
+  if (peers->lora) {
+    caf::anon_send(peers->lora, everyone);
+    caf::anon_send(peers->loader, everyone);
+  }
   caf::anon_send(peers->dispatcher, everyone);
   (void)ask<Done>(peers->device, everyone);  // RingReady is on its way before the first request
 }
@@ -169,6 +179,10 @@ Result<void> Runtime::Impl::stop() {
   Result<void> result = success();
   if (peers) {
     end(peers->dispatcher);
+    if (peers->lora) {
+      end(peers->lora);
+      end(peers->loader);
+    }
     caf::anon_send(peers->scheduler, Halt{{}, closed()});
     end(peers->scheduler);
     end(peers->sampler);
@@ -279,6 +293,23 @@ CancelOutcome Runtime::cancel(std::uint64_t client) {
   if (impl_->closing) return CancelOutcome::not_found;
   const auto reply = impl_->ask<CancelReply>(impl_->peers->dispatcher, Cancel{{}, client});
   return reply ? reply.value().outcome : CancelOutcome::not_found;
+}
+
+Result<void> Runtime::lora(LoraCommand command, LoraCallback done) {
+  const std::shared_lock lock(impl_->gate);
+  if (impl_->closing) return closed();
+  LoraTo to{std::move(command), std::make_shared<LoraCallback>(std::move(done))};
+  TROUPE_TRY(impl_->ask<Done>(impl_->peers->dispatcher, std::move(to)));
+  return success();
+}
+
+Result<LoraAck> Runtime::lora(LoraCommand command) {
+  const auto answered = std::make_shared<std::promise<LoraAnswer>>();
+  std::future<LoraAnswer> answer = answered->get_future();
+  TROUPE_TRY(lora(std::move(command), [answered](const LoraAnswer& a) { answered->set_value(a); }));
+  LoraAnswer a = answer.get();
+  if (a.error.code != ErrorCode::none) return a.error;
+  return std::move(a.ack);
 }
 
 const ModelInfo& Runtime::model() const { return impl_->info; }

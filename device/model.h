@@ -66,7 +66,7 @@ class ModelDeviceFeed {
     return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
   }
 
-  // LoRA adapters (R9): slots 1 .. info().max_loras; slot 0 is the base model. Rows may name the slots in the table only.
+  // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the slots in the table only.
   // Reads the PEFT folder `path` and writes it into a slot that is not in the table, which no step reads. Any thread, one
   // call at a time; returns when it is written. bad_file, unsupported, not_found, rank_too_large, slot_in_use: the slot is
   // as it was, or empty.

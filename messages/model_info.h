@@ -45,7 +45,7 @@ struct ModelInfo {
   bool has_ssm_layers = false;
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
-  std::uint32_t max_loras = 0;      // adapter slots: 1 .. max_loras; slot 0 is the base model
+  std::uint32_t max_loras = 0;      // adapters at a time
   std::uint32_t max_lora_rank = 0;  // of an adapter in a slot
 };
 

@@ -39,6 +39,7 @@ struct Live {
   RequestId id;
   Shared<Request> request;
   std::uint64_t seed = 0;
+  AdapterRef adapter;            // bound for its whole life
   std::uint64_t admitted = 0;    // order of arrival
   TimeNs deadline = 0;           // absolute; 0 = none
   std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
@@ -140,6 +141,8 @@ struct SchedulerCore::State {
   std::vector<RequestId> sampler_closed;
   std::vector<RequestId> ended;
   TimeNs timer = 0;  // armed for; 0 = not armed
+  AdapterRef held;      // LoraHold: its requests are not opened
+  TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works
   TimeNs last_settled = 0;
@@ -172,6 +175,11 @@ struct SchedulerCore::State {
   void no_room(const PipelineStep& step, const DeviceError& error);
   Live* choose_victim();
   void preempt(Live& r);
+
+  // lora.cc
+  bool is_held(const Live& r) const { return held.slot != 0 && r.adapter == held; }
+  void preempt_held();
+  void arm(TimeNs at, SchedulerOutbox& out);  // a Tick at `at`, or before
 
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);

@@ -45,6 +45,7 @@ class StreamShell final : public StreamActor::base {
   };
 
   void enqueue(const Enqueue& m);
+  void change(const ChangeTable& m);
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
   void settle(Slot& slot);
   void settle_all();

@@ -38,6 +38,14 @@ template <class F> void for_each_message(F&& f) {
   TROUPE_MESSAGE(Settled);
   TROUPE_MESSAGE(Apply);
   TROUPE_MESSAGE(Applied);
+  TROUPE_MESSAGE(LoraSubmit);
+  TROUPE_MESSAGE(LoraAnswer);
+  TROUPE_MESSAGE(LoadAdapter);
+  TROUPE_MESSAGE(AdapterLoaded);
+  TROUPE_MESSAGE(LoraHold);
+  TROUPE_MESSAGE(LoraResume);
+  TROUPE_MESSAGE(ChangeTable);
+  TROUPE_MESSAGE(TableChanged);
   TROUPE_MESSAGE(Lora);
   TROUPE_MESSAGE(LoraReply);
   TROUPE_MESSAGE(Teardown);

@@ -29,7 +29,7 @@ Result<void> LlamaAdapters::init(DeviceMemory& memory, const ModelConfig& config
   config_ = config;
   max_rank_ = max_rank;
   if (max_loras == 0) return success();
-  states_ = std::vector<std::atomic<State>>(max_loras + 1);
+  states_ = std::vector<std::atomic<State>>(max_loras + 2);
   TROUPE_TRY(table_, memory.get<kernels::LoraWeight>(std::size_t{config.layers} * kLoraTargets * states_.size()));
   std::size_t elements = 0;  // of a layer, per rank
   for (std::size_t i = 0; i < kLoraTargets; ++i) {
@@ -37,7 +37,7 @@ Result<void> LlamaAdapters::init(DeviceMemory& memory, const ModelConfig& config
     elements += std::size_t{shape.rows} + shape.cols;
   }
   weights_.push_back(nullptr);
-  for (std::uint32_t slot = 1; slot <= max_loras; ++slot) {
+  for (std::uint32_t slot = 1; slot < states_.size(); ++slot) {
     TROUPE_TRY(auto weights, memory.get<float>(elements * max_rank * config.layers));
     weights_.push_back(weights);
   }

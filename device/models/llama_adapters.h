@@ -1,4 +1,5 @@
-// A model's LoRA adapters in the memory of a host device: slots 1 .. max_loras of max_rank each (slot 0 is the base model),
+// A model's LoRA adapters in the memory of a host device: slots 1 .. max_loras + 1 of max_rank each (slot 0 is the base model; one is
+// loaded while the others serve),
 // and the table by which a step finds an adapter's weights. A slot is empty, loaded (its weights are there, the table does
 // not show it) or in the table; ranks may differ by slot and by matrix.
 //

@@ -32,7 +32,7 @@ struct Lane {
   const golden::Case* c = nullptr;
   std::size_t chunk = 0, step = 0;  // how many it has had of each
   std::uint32_t position = 0;
-  std::vector<std::vector<float>> logits;  // at logit_positions (or the last position), then of each greedy id but the last
+  std::vector<std::vector<float>> logits{};  // at logit_positions (or the last position), then of each greedy id but the last
 
   std::optional<RigRow> next(std::uint32_t slot) {
     RigRow row{.slot = slot, .position = position, .adapter = adapter};
@@ -189,7 +189,7 @@ TEST(LlamaLora, TheTableAndWhatItRefuses) {
   EXPECT_EQ(m.load_adapter(1, adapters + "rslora-r16").error().code, ErrorCode::rank_too_large);
   EXPECT_EQ(m.load_adapter(1, adapters + "none").error().code, ErrorCode::not_found);
   EXPECT_EQ(m.load_adapter(0, adapters + "qv-r8").error().code, ErrorCode::not_found);
-  EXPECT_EQ(m.load_adapter(3, adapters + "qv-r8").error().code, ErrorCode::not_found);
+  EXPECT_EQ(m.load_adapter(4, adapters + "qv-r8").error().code, ErrorCode::not_found);
   ASSERT_TRUE(m.load_adapter(1, adapters + "qv-r8"));
   EXPECT_EQ(launch(1), ErrorCode::bad_plan) << "loaded, and not in the table";
   ASSERT_TRUE(m.show_adapter(1));
