@@ -13,8 +13,14 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 }
 }  // namespace
 
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
-  return mix(before ^ mix((std::uint64_t{position} << 32) | token));
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter) {
+  return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
+}
+
+std::uint64_t sim_adapter(const std::string& path) {
+  std::uint64_t h = 1;
+  for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
+  return h;
 }
 
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask) {
@@ -50,6 +56,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.max_logits_rows = o.max_logits_rows;
   m.supports_device_token_feed = o.feed;
   m.eos_ids = {1};
+  m.max_loras = o.max_loras;
+  m.max_lora_rank = o.max_loras == 0 ? 0 : 8;
   TokenTable table;
   for (Token id = 0; id < o.vocab; ++id) {
     table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
@@ -65,7 +73,9 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
-      slots_(ring_slots) {
+      slots_(ring_slots),
+      adapters_(o.max_loras + 2) {
+  adapters_[0].shown = true;
   for (Slot& s : slots_) {
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
@@ -97,11 +107,14 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   const auto kv_at = [&](std::uint32_t position) -> std::uint64_t& {
     return kv_[std::size_t{tables_[row.slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
   };
+  if (!adapters_[row.adapter_slot].shown && violation_.empty())
+    violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
+                 ", which is not in the table";
   std::uint64_t state = 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
-    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
+    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input, adapters_[row.adapter_slot].content);
     kv_at(position) = state;
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
@@ -109,6 +122,20 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
+}
+
+Error SimDevice::load(const LoadAdapter& m) {
+  if (m.path.starts_with("bad")) return {ErrorCode::bad_file, m.path + " is no adapter"};
+  Adapter& a = adapters_[m.slot];
+  if (a.shown && violation_.empty()) violation_ = "R9: adapter slot " + std::to_string(m.slot) + " was written while the table shows it";
+  a.content = sim_adapter(m.path);
+  return {};
+}
+
+Error SimDevice::change(const ChangeTable& m) {
+  if (m.show.slot != 0) adapters_[m.show.slot].shown = true;
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = {};
+  return {};
 }
 
 DeviceError SimDevice::enqueue(const Enqueue& m) {

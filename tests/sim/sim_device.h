@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "messages/protocol.h"
@@ -26,6 +27,7 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
+  std::uint32_t max_loras = 0;
   // Faults, by step number.
   std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
   std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
@@ -41,7 +43,9 @@ struct SimDeviceOptions {
 ModelInfo sim_model(const SimDeviceOptions& options);
 
 // The model: the state after a token, and the masked choice that it makes there.
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
+// `adapter`: what the adapter's file holds; 0 = the base model.
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter = 0);
+std::uint64_t sim_adapter(const std::string& path);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
 void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out);
 
@@ -57,6 +61,9 @@ class SimDevice {
   bool hung() const { return !queue_.empty() && !runnable(); }
   // Runs it. None: its event was never recorded.
   std::optional<EventDone> run_head();
+  // Adapters: into memory that the table does not show (an error if the path begins with "bad"), and the table.
+  Error load(const LoadAdapter& m);
+  Error change(const ChangeTable& m);
   // Reads a ring slot as the device actor does: n_rows entries and a view of n_logits rows.
   StepResult read(const ReadSlot& m);
 
@@ -65,6 +72,7 @@ class SimDevice {
     std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0;
   };
   const Faults& faults() const { return faults_; }
+  const std::string& violation() const { return violation_; }
 
  private:
   struct Cell {
@@ -84,6 +92,12 @@ class SimDevice {
   std::vector<std::uint64_t> kv_;  // [block][offset]
   std::vector<Slot> slots_;
   std::deque<Shared<LaunchedStep>> queue_;
+  struct Adapter {
+    std::uint64_t content = 0;
+    bool shown = false;
+  };
+  std::vector<Adapter> adapters_;  // by slot; 0 = the base model
+  std::string violation_;
   Faults faults_;
 };
 

@@ -4,7 +4,7 @@
 
 namespace troupe::sim {
 
-Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots) : block_size_(m.block_size), sequences_(m.n_slots), ring_(ring_slots) {
+Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots) : block_size_(m.block_size), sequences_(m.n_slots), ring_(ring_slots), adapters_(m.max_loras + 2) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -110,6 +110,9 @@ void Witness::enqueue(const LaunchedStep& step) {
     o.seq = row.seq;
     o.request = s.request;
     o.blocks.assign(s.table.begin(), s.table.begin() + end);
+    o.adapter = row.adapter;
+    if (d.adapter_slot != row.adapter.slot || adapters_[row.adapter.slot] != row.adapter.generation)
+      broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     o.fed = row.source.is_feed();
     if (!o.fed) continue;
     o.from = row.source.feed_ticket();
@@ -118,6 +121,14 @@ void Witness::enqueue(const LaunchedStep& step) {
         d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
     if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
   }
+}
+
+void Witness::change(const ChangeTable& m) {
+  for (const Slot& slot : ring_)
+    for (std::uint32_t i = 0; m.hide.slot != 0 && slot.in_flight && i < slot.n_rows; ++i)
+      if (slot.rows[i].adapter == m.hide) broken("R9: " + label(m) + " while " + label(slot.ticket) + " names it");
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = 0;
+  if (m.show.slot != 0) adapters_[m.show.slot] = m.show.generation;
 }
 
 void Witness::completed(const Completed& m) {

@@ -2,7 +2,7 @@
 // are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
-// read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+// read), R9 (what a step in flight names stays in the adapter table), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@ class Witness {
   void apply(const Effect& effect);
   void enqueue(const LaunchedStep& step);
   void completed(const Completed& m);
+  void change(const ChangeTable& m);
 
   // How often a fault met a row of the request.
   std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
@@ -46,6 +47,7 @@ class Witness {
     bool fed = false;
     Ticket from;
     std::uint32_t from_row = 0;
+    AdapterRef adapter;
     std::vector<BlockId> blocks;
   };
   struct Slot {
@@ -70,6 +72,7 @@ class Witness {
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
   std::vector<std::uint32_t> hits_;
+  std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;
   std::string violation_;
