@@ -27,6 +27,8 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
   out.depth = depth;
+  out.max_loras = options.max_loras;
+  out.max_lora_rank = options.max_lora_rank;
   return out;
 }
 

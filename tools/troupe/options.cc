@@ -37,6 +37,8 @@ po::options_description common_options() {
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
   add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
+  add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
   add("log-level", po::value<std::string>()->default_value("warning")->value_name("LEVEL"), "trace, debug, info, warning, error or off");
   return out;
 }
@@ -61,6 +63,8 @@ CommonOptions to_common(const po::variables_map& values) {
   out.block_size = to_count(values, "block-size", 1, 1024);
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
+  out.max_loras = to_count(values, "max-loras", 0, 1024);
+  out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   out.log_level = values["log-level"].as<std::string>();
   return out;
 }
@@ -104,7 +108,7 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--log-level"}) {
+  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--max-loras", "--max-lora-rank", "--log-level"}) {
     if (word == name) return true;
   }
   return false;

@@ -30,6 +30,8 @@ struct CommonOptions {
   std::uint32_t block_size = 16;
   std::uint32_t threads = 0;     // 0 = one per CPU
   bool exact = false;
+  std::uint32_t max_loras = 0;   // adapter slots
+  std::uint32_t max_lora_rank = 16;
   std::string log_level = "warning";
 };
 

@@ -20,6 +20,7 @@ ModelInfo model() {
   m.max_step_tokens = 16;
   m.max_logits_rows = 1;
   m.supports_device_token_feed = true;
+  m.max_loras = 2;
   return m;
 }
 
@@ -47,18 +48,30 @@ class RouterTest : public testing::Test {
         applied = x;
       else if constexpr (std::is_same_v<T, Enqueue>)
         enqueued.push_back(x.step);
+      else if constexpr (std::is_same_v<T, ChangeTable>)
+        change = x;
       else if constexpr (std::is_same_v<T, LoraReply>)
         lora = x;
       else if constexpr (std::is_same_v<T, TornDown>)
         torn_down = x;
     });
   }
-  SeqId open(std::uint64_t client = 1) {
-    send(Open{{}, {client, client}, 4, {}, {}, {}});
+  SeqId open(std::uint64_t client = 1, AdapterRef adapter = {}) {
+    send(Open{{}, {client, client}, 4, adapter, {}, {}});
     return opened->seq;
   }
-  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1) {
+  // Asks for a change of the adapter table; `change` is what the stream actor was told, `lora` the answer.
+  void lora_change(AdapterRef show, AdapterRef hide, bool withdraw = false) {
+    change.reset(), lora.reset();
+    send(Lora{{}, {}, show, hide, withdraw});
+  }
+  void show(AdapterRef adapter) {
+    lora_change(adapter, {});
+    send(TableChanged{});
+  }
+  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1, AdapterRef adapter = {}) {
     Row r;
+    r.adapter = adapter;
     r.seq = seq;
     r.position = position;
     r.n_tokens = n;
@@ -103,6 +116,7 @@ class RouterTest : public testing::Test {
   std::optional<Applied> applied;
   std::vector<Shared<LaunchedStep>> enqueued;
   std::optional<LoraReply> lora;
+  std::optional<ChangeTable> change;
   std::optional<TornDown> torn_down;
 };
 
@@ -362,14 +376,24 @@ TEST_F(PrefixTest, SettledFullBlocksAreSharedAndNeverWritten) {
 }
 
 TEST_F(PrefixTest, AnotherGenerationOfTheAdapterHitsNothing) {
+  show({1, 1}), show({2, 2});
   const SeqId a = open_with(1, prompt, {1, 1});
-  ASSERT_EQ(launch(1, {host_row(a, 0, 9)}), ErrorCode::none);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 9, {1, 1})}), ErrorCode::none);
   complete(1);
   ASSERT_EQ(apply(Commit{a, 0, 9}), ErrorCode::none);
-  open_with(2, prompt, {1, 2});
+  open_with(2, prompt, {2, 2});
   EXPECT_EQ(opened->cached_len, 0u);
-  open_with(3, prompt, {1, 1});
+  const SeqId c = open_with(3, prompt, {1, 1});
   EXPECT_EQ(opened->cached_len, 8u);
+  // The same slot with another generation.
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  ASSERT_EQ(apply(ReleaseSeq{c}), ErrorCode::none);
+  lora_change({}, {1, 1});
+  send(TableChanged{});
+  show({1, 3});
+  open_with(4, prompt, {1, 3});
+  EXPECT_EQ(opened->error.code, ErrorCode::none);
+  EXPECT_EQ(opened->cached_len, 0u);
 }
 
 TEST_F(PrefixTest, IdleBlocksAreReclaimedForALaunchAndNotBefore) {
@@ -409,11 +433,82 @@ TEST_F(RouterTest, QuiesceIsAnsweredWhenNothingIsInFlight) {
   EXPECT_EQ(apply(Quiesce{}), ErrorCode::none);
 }
 
-TEST_F(RouterTest, LoraIsRefusedUnlessQuiescent) {
-  const SeqId a = open();
-  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
-  send(Lora{{}, {LoraCommand::Kind::load, "x", "/nowhere"}});
+TEST_F(RouterTest, TheAdapterTableChangesWhenNothingNamesWhatGoes) {
+  show({1, 1});
+  ASSERT_TRUE(lora);
+  EXPECT_EQ(lora->error.code, ErrorCode::none);
+  const SeqId a = open(1, {1, 1}), base = open(2);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 1, {1, 1}), host_row(base, 0)}), ErrorCode::none);
+  lora_change({2, 2}, {1, 1});
+  EXPECT_FALSE(change) << "a live sequence names it";
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  EXPECT_FALSE(change) << "it is released, and a step in flight still names it";
+  complete(1);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->show, (AdapterRef{2, 2}));
+  EXPECT_EQ(change->hide, (AdapterRef{1, 1}));
+  EXPECT_FALSE(lora);
+  open(3, {1, 1});
+  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone);
+  send(TableChanged{});
+  ASSERT_TRUE(lora);
+  EXPECT_EQ(lora->ack.adapter, (AdapterRef{2, 2}));
+  open(4, {1, 1});
+  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone);
+  open(5, {2, 2});
+  EXPECT_EQ(opened->error.code, ErrorCode::none);
+}
+
+TEST_F(RouterTest, AChangeOfWhatNobodyNamesNeedsNoQuietDevice) {
+  show({1, 1});
+  const SeqId a = open(1, {1, 1});
+  ASSERT_EQ(launch(1, {host_row(a, 0, 1, {1, 1})}), ErrorCode::none);
+  lora_change({2, 2}, {});
+  EXPECT_TRUE(change) << "others are served meanwhile";
+}
+
+TEST_F(RouterTest, AChangeCanBeWithdrawnUntilItIsDone) {
+  show({1, 1});
+  open(1, {1, 1});
+  lora_change({}, {1, 1});
+  send(Lora{{}, {}, {}, {}, true});
+  ASSERT_TRUE(lora);
   EXPECT_EQ(lora->error.code, ErrorCode::not_quiescent);
+  EXPECT_FALSE(change);
+  lora_change({2, 2}, {});
+  send(Lora{{}, {}, {}, {}, true});
+  EXPECT_FALSE(lora) << "it is with the stream actor";
+  send(TableChanged{});
+  ASSERT_TRUE(lora);
+  EXPECT_EQ(lora->error.code, ErrorCode::none);
+}
+
+TEST_F(RouterTest, WhatTheAdapterTableRefuses) {
+  show({1, 1});
+  const auto refusal = [&](AdapterRef show, AdapterRef hide) {
+    lora_change(show, hide);
+    EXPECT_FALSE(change);
+    return lora ? lora->error.code : ErrorCode::none;
+  };
+  EXPECT_EQ(refusal({}, {}), ErrorCode::bad_request);
+  EXPECT_EQ(refusal({4, 2}, {}), ErrorCode::bad_request);
+  EXPECT_EQ(refusal({1, 2}, {}), ErrorCode::slot_in_use);
+  EXPECT_EQ(refusal({2, 2}, {1, 9}), ErrorCode::unknown_adapter);
+  lora_change({2, 2}, {});
+  send(Lora{{}, {}, {3, 3}, {}});
+  EXPECT_EQ(lora->error.code, ErrorCode::overloaded) << "one at a time";
+  send(TableChanged{{}, {ErrorCode::device_failed, "no"}});
+  EXPECT_EQ(lora->error.code, ErrorCode::device_failed);
+  open(1, {2, 2});
+  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone) << "a change that failed has changed nothing";
+}
+
+TEST_F(RouterTest, ARowRunsUnderItsSequencesAdapter) {
+  show({1, 1});
+  const SeqId a = open(1, {1, 1});
+  EXPECT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::bad_plan);
+  EXPECT_EQ(launch(2, {host_row(a, 0, 1, {1, 1})}), ErrorCode::none);
+  EXPECT_EQ(enqueued.back()->rows[0].adapter_slot, 1u);
 }
 
 TEST_F(RouterTest, SlotsRunOutWithAnErrorAndComeBack) {
