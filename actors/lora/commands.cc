@@ -41,14 +41,17 @@ bool LoraCore::State::blocked(const Waiting& w, const std::vector<const Command*
 void LoraCore::State::bind(const Waiting& w, TimeNs now, LoraOutbox& out) {
   Admit admit = w.admit;
   admit.waited = now - w.since;
+  stats.delayed += now > w.since ? 1 : 0;
   const std::string& name = admit.request->adapter.empty() ? standard : admit.request->adapter;
   Bound b;
   if (!name.empty()) {
     if (Slot* slot = find(name)) {
       b = {static_cast<std::uint32_t>(slot - slots.data()), slot->ref};
       ++slot->users;
+      ++stats.bound;
       slot->used = ++clock;
     } else {
+      ++stats.unknown;
       admit.error =
           Error{ErrorCode::unknown_adapter, fmt::format("no adapter is called \"{}\"; load it first, or leave the name out", name)};
     }
@@ -124,7 +127,8 @@ void LoraCore::State::proceed(TimeNs now, LoraOutbox& out) {
     }
     r.slot = *slot;
   }
-  if (quiet()) change(now, out);
+  if (quiet()) return change(now, out);
+  stats.waited += std::exchange(r.waited, true) ? 0 : 1;
 }
 
 void LoraCore::State::change(TimeNs now, LoraOutbox& out) {
@@ -147,6 +151,7 @@ void LoraCore::State::complete(TimeNs now, LoraOutbox& out) {
   ack.waited_ns = r.quiet_since > r.start ? r.quiet_since - r.start : 0;
   if (r.c.kind == Kind::rotate) {
     standard = r.c.name;
+    ++stats.rotated;
   } else {
     Slot& slot = slots[r.slot];
     const Slot old = std::exchange(slot, {});
@@ -156,8 +161,15 @@ void LoraCore::State::complete(TimeNs now, LoraOutbox& out) {
       if (!old.retired && old.name != r.c.name) ack.evicted = old.name;
       if (!old.retired && old.name == standard && (r.c.kind == Kind::unload || old.name != r.c.name)) standard.clear();
     }
-    if (r.c.kind != Kind::unload) {
-      if (Slot* before = find(r.c.name)) before->retired = true;
+    if (r.c.kind == Kind::unload) {
+      ++stats.unloaded;
+    } else {
+      ++stats.loaded;
+      stats.replaced += old.ref.slot != 0 ? 1 : 0;
+      if (Slot* before = find(r.c.name)) {
+        before->retired = true;
+        ++stats.retired;
+      }
       slot.name = r.c.name;
       slot.ref = r.fresh;
       slot.used = ++clock;
@@ -170,6 +182,8 @@ void LoraCore::State::complete(TimeNs now, LoraOutbox& out) {
 
 void LoraCore::State::fail(ErrorCode code, std::string what, TimeNs now, LoraOutbox& out) {
   const Running r = *running;
+  ++stats.failed;
+  stats.timed_out += code == ErrorCode::timed_out ? 1 : 0;
   LoraAck ack;
   ack.name = r.c.name;
   ack.users = users();

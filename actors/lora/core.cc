@@ -28,6 +28,8 @@ LoraCore::LoraCore(const LoraConfig& config, const ModelInfo& model) : s_(std::m
 }
 LoraCore::~LoraCore() = default;
 
+const LoraStats& LoraCore::stats() const { return s_->stats; }
+
 std::uint32_t LoraCore::waiting() const {
   return static_cast<std::uint32_t>(
       std::count_if(s_->queue.begin(), s_->queue.end(), [](const auto& item) { return std::holds_alternative<State::Waiting>(item); }));
@@ -129,6 +131,7 @@ void LoraCore::on(const Tick&, TimeNs now, LoraOutbox& out) {
     const bool preempts = r.c.at_bound == LoraCommand::AtBound::preempt && s.config.policy == LoraPolicy::scoped;
     if (r.phase == State::Running::Phase::changing) {
       if (!std::exchange(r.withdrawn, true)) {
+        ++s.stats.withdrawn;
         Lora withdraw;
         withdraw.command = r.c;
         withdraw.withdraw = true;
@@ -137,6 +140,7 @@ void LoraCore::on(const Tick&, TimeNs now, LoraOutbox& out) {
       r.bound = now + s.config.lease;
     } else if (r.phase == State::Running::Phase::waiting && preempts) {
       r.preempting = true;
+      ++s.stats.preempted;
       r.bound = now + s.config.lease;
       out.push(LoraHold{{}, s.slots[r.slot].ref, r.bound});
       s.change(now, out);

@@ -46,6 +46,23 @@ struct LoraConfig {
   LoraFault fault = LoraFault::none;
 };
 
+// Counted since start.
+struct LoraStats {
+  std::uint64_t bound = 0;    // requests, to an adapter
+  std::uint64_t unknown = 0;  // requests that named none that is there
+  std::uint64_t delayed = 0;  // requests that waited for a command's outcome
+  std::uint64_t loaded = 0;
+  std::uint64_t replaced = 0;  // of those: in the place of another adapter
+  std::uint64_t retired = 0;   // of those: the name had an older generation
+  std::uint64_t unloaded = 0;
+  std::uint64_t rotated = 0;
+  std::uint64_t waited = 0;     // commands that waited for users
+  std::uint64_t preempted = 0;  // commands that took their users off the device
+  std::uint64_t withdrawn = 0;
+  std::uint64_t timed_out = 0;
+  std::uint64_t failed = 0;  // with any error
+};
+
 using LoraOutbox = Outbox<Admit, CancelRequest, Drain, LoraAnswer, LoadAdapter, Lora, LoraHold, LoraResume, SetTimer>;
 
 class LoraCore {
@@ -66,7 +83,8 @@ class LoraCore {
 
   std::uint32_t waiting() const;  // requests that wait for a command's outcome
   bool busy() const;              // a command runs or waits
-  std::string check() const;      // as RouterCore::check
+  const LoraStats& stats() const;
+  std::string check() const;  // as RouterCore::check
 
  private:
   struct State;

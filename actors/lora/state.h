@@ -49,6 +49,7 @@ struct LoraCore::State {
     TimeNs quiet_since = 0;  // when the last user had ended
     bool preempting = false;
     bool withdrawn = false;
+    bool waited = false;  // counted in the stats
   };
 
   LoraConfig config;
@@ -63,6 +64,7 @@ struct LoraCore::State {
   std::optional<Running> running;
   TimeNs armed = 0;
   bool draining = false;
+  LoraStats stats;
 
   Slot* find(const std::string& name);  // not retired
   bool affects(const LoraCommand& c, std::uint32_t slot, const std::string& name) const;

@@ -281,6 +281,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.violation = world.violation();
   outcome.messages = world.messages();
   count(world, outcome.coverage);
+  outcome.lora = world.lora_core().stats();
   outcome.log = std::move(world.log);
   return outcome;
 }

@@ -32,6 +32,7 @@ struct Outcome {
   std::uint64_t messages = 0;            // of the life that the seed has
   std::uint64_t reference_messages = 0;  // of the undisturbed one
   Coverage coverage;
+  actors::LoraStats lora;
   std::vector<std::string> log;  // of the messages, if asked for
 };
 

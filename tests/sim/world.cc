@@ -382,6 +382,7 @@ void World::post(Request request, const Stream* expected) {
 
 void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, Cancel{{}, client}); }
 void World::lora(LoraCommand command) { send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)}); }
+void World::hold(AdapterRef adapter, TimeNs until) { send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until}); }
 void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
 
 // A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that

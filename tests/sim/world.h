@@ -64,6 +64,7 @@ class World {
   void cancel(std::uint64_t client);
   void drain();
   void lora(LoraCommand command);
+  void hold(AdapterRef adapter, TimeNs until);  // as a LoRA controller that is never heard of again
 
   // Delivers one message, completes one step or fires one timer, as the seed has it. False: nothing is left to do.
   bool step();
