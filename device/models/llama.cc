@@ -158,6 +158,7 @@ void LlamaOnHost::fill_info() {
   info_.n_layers = config_.layers;
   info_.context_length = options_.context_limit;
   info_.block_size = options_.block_size;
+  info_.window = config_.sliding_window < options_.context_limit ? config_.sliding_window : 0;
   info_.kv_blocks = options_.kv_blocks;
   info_.n_slots = options_.n_slots;
   info_.max_depth = options_.max_depth;
@@ -220,7 +221,7 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
     return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), contexts_[0].cell_arrays.size()));
   }
   for (const TableDelta& d : step.deltas) {
-    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || d.block >= o.kv_blocks) {
+    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || (d.block >= o.kv_blocks && d.block != kNoBlock)) {
       return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
                                   o.n_slots, tables_.blocks_per_slot, o.kv_blocks));
     }
