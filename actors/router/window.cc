@@ -9,7 +9,7 @@
 namespace troupe::actors {
 
 void RouterCore::State::reclaim(RouterSequence& s, std::uint32_t len) {
-  const std::uint32_t end = std::min(model.blocks_behind(len), static_cast<std::uint32_t>(s.table.size()));
+  const std::uint32_t end = std::min(model.blocks_behind(len), s.settled_len / model.block_size);
   const bool fence = s.open_steps > 0 && config.fault != RouterFault::free_at_finish;
   for (; s.behind < end; ++s.behind) {
     const BlockId block = std::exchange(s.table[s.behind], kNoBlock);
