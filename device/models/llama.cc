@@ -135,6 +135,9 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
+  if (!kernels::supported(options.target)) {
+    return Error{ErrorCode::bad_request, fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
+  }
   TROUPE_TRY(auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnHost>(std::move(source), options, std::move(config), std::move(weights), driver);
   TROUPE_TRY(model->init());
@@ -180,6 +183,7 @@ Result<void> LlamaOnHost::init() {
   kernels::HostKernelsOptions k;
   k.exact = o.exact;
   k.threads = o.threads;
+  k.target = o.target;
   k.max_rows = std::max(o.max_step_tokens, o.max_rows);
   k.max_cols = std::max({c.width, c.ffn, c.q_width()});
   k.max_context = o.context_limit;
