@@ -70,7 +70,8 @@ std::string RouterCore::check() const {
     if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0)
       return "R3: block " + std::to_string(b) + " is free and in a table";
     // Of a model with a window a block may leave the cache while it is used: the one before it went back and was reclaimed.
-    if (entries[b] > 1 && !pool.published(b) && s.model.window == 0) return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
+    if (entries[b] > 1 && !pool.published(b) && s.model.window == 0)
+      return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
   }
   for (const RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0 || q.released) continue;

@@ -136,7 +136,8 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
   if (!kernels::supported(options.target)) {
-    return Error{ErrorCode::bad_request, fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
+    return Error{ErrorCode::bad_request,
+                 fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
   }
   TROUPE_TRY(auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnHost>(std::move(source), options, std::move(config), std::move(weights), driver);

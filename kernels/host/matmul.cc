@@ -95,8 +95,7 @@ void Matmul::bundle_f32(const MatmulJob& job, std::size_t row, std::size_t n, co
     for (std::size_t r = 0; r < n; ++r) unpack(stored + r * bytes, cols, s.f32.data() + r * cols);
   }
   for (std::size_t t = 0; t < n_x; t += kTokensF32) {
-    dot_f32_({w, cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride,
-              job.add});
+    dot_f32_({w, cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride, job.add});
   }
 }
 

@@ -138,7 +138,8 @@ TEST(Scenario, AWindowsBlocksAreFenced) {
     o.own_checks = false;
     Life life(o);
     post_windowed(life);
-    while (life.world.violation().empty() && life.world.finishes().empty() && life.world.scheduler().stats().preemptions == 0 && life.world.step()) {
+    while (life.world.violation().empty() && life.world.finishes().empty() && life.world.scheduler().stats().preemptions == 0 &&
+           life.world.step()) {
     }
     seen += life.world.violation().find("in flight names for") != std::string::npos ? 1 : 0;
   }

@@ -2,7 +2,8 @@
 // are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
-// read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+// read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
+// row that it names) and R7 (who may fail).
 #pragma once
 
 #include <array>

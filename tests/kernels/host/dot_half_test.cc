@@ -60,7 +60,8 @@ TEST(DotHalf, IsForHalvesOnly) {
   for (Format f : {Format::f32, Format::q8_0, Format::q4_k}) EXPECT_EQ(dot_half(f, best_target()), nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, DotHalfTest, testing::Values(Format::f16, Format::bf16), [](const auto& info) { return std::string(name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Formats, DotHalfTest, testing::Values(Format::f16, Format::bf16),
+                         [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace
 }  // namespace troupe::kernels
