@@ -76,7 +76,9 @@ TEST_P(Exact, BatchAndRowIndexDoNotMatter) {
   for (unsigned threads : {1u, 2u}) {
     LlamaRig rig(path(), options(threads), 11);
     // Company of every kind: others decode, others prefill; ours decodes or prefills at any row.
-    for (std::uint32_t batch : {2u, 3u, 4u, 5u, 8u, 13u, 32u, 64u}) {
+    // Fewer of them on the slower targets.
+    const bool fast = std::get<2>(GetParam()) == kernels::best_target();
+    for (std::uint32_t batch : fast ? std::vector<std::uint32_t>{2, 3, 4, 5, 8, 13, 32, 64} : std::vector<std::uint32_t>{2, 5, 13}) {
       for (const std::uint32_t index : {0u, batch / 2, batch - 1}) {
         std::uint32_t p = 0;
         for (std::uint32_t step = 0; p < 30; ++step) {
