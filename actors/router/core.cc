@@ -92,8 +92,11 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_records.pop_back();
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
+    std::vector<Token> output = std::move(q.output);
     q = {};
     q.table = std::move(table);
+    q.output = std::move(output);
+    q.output.clear();
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
     q.request = m.request;
     q.adapter = m.adapter;
@@ -101,7 +104,8 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_slots.pop_back();
     if (s.config.prefix_cache && m.params) {
       q.params = m.params;
-      q.output = m.output;
+      q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
+      q.output.assign(m.output.begin(), m.output.end());
       q.last_published = s.cache.acquire(q.known(), q.adapter, q.table);
       q.published = static_cast<std::uint32_t>(q.table.size());
       q.launched_len = q.settled_len = q.published * s.model.block_size;
@@ -150,9 +154,11 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   }
   RingSlot& slot = s.ring[m.ring_slot];
   --s.in_flight;
-  for (OpenRow& row : slot.rows) {
+  for (std::size_t i = 0; i < slot.rows.size(); ++i) {
+    OpenRow& row = slot.rows[i];
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
+    if (m.result->ok() && i < m.result->rows.size()) s.learn(q, row, m.result->rows[i]);
     if (m.result->error.code != ErrorCode::none)
       q.resend = true;  // the step may not have changed the device's tables
     else if (row.whole_table)

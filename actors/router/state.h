@@ -1,6 +1,7 @@
 // The router core's books. Included by the router's .cc files only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,12 +35,17 @@ struct RouterSequence {
   std::uint32_t behind = 0;
   std::uint32_t told = 0;
 
-  // For the prefix cache: the tokens that were known when it was opened, and how far they are published.
+  // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
+  // may run ahead of what is settled), and how far they are published.
   Shared<Request> params;
   std::vector<Token> output;
   std::uint32_t published = 0;  // blocks
   device::PrefixCache::Ref last_published;
   device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
+  // Keeps the tokens of the first `n` positions only.
+  void forget_from(std::uint32_t n) {
+    if (known().size() > n) output.resize(n - std::min<std::size_t>(n, params ? params->prompt.size() : 0));
+  }
 };
 
 // A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
@@ -47,6 +53,8 @@ struct RouterSequence {
 struct OpenRow {
   std::uint32_t record = 0;
   SeqId seq;
+  std::uint32_t epoch = 0;
+  std::uint32_t position = 0;
   std::uint32_t ahead_blocks = 0;
   bool whole_table = false;
 };
@@ -115,6 +123,7 @@ struct RouterCore::State {
 
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome);
+  void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s);
   void finish_release(RouterSequence& s);
 
