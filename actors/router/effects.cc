@@ -25,7 +25,7 @@ void RouterCore::State::publish(RouterSequence& s) {
   if (s.published == s.settled_len / model.block_size) return;
   const device::TokenHistory known = s.known();
   const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
-  while (s.published < full) {
+  while (s.published < full && s.published >= s.behind) {  // what went back unpublished ends the chain
     const BlockId block = s.table[s.published];
     s.last_published = cache.publish(block, s.last_published, known, s.published * model.block_size, s.adapter);
     stats.published += s.last_published.block == block ? 1 : 0;
