@@ -43,7 +43,7 @@ namespace avx2 {
 constexpr int kRows1 = 4, kRows2 = 2, kRows4 = 0;
 TROUPE_DOT_TARGET __attribute__((always_inline)) inline F32x16 words_f16(const std::uint8_t* p) {
   __m256 v[2];
-  for (int i = 0; i < 2; ++i) v[i] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+  for (int i = 0; i < 2; ++i) v[i] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i));
   F32x16 out;
   std::memcpy(&out, v, sizeof out);
   return out;
