@@ -74,6 +74,18 @@ std::optional<std::uint32_t> LoraCore::State::choose(const LoraCommand& c) const
   return best;
 }
 
+// Where none is without users: one to which nobody is admitted any more, since it is retired or the command's own name, so
+// that its users only become fewer.
+std::optional<std::uint32_t> LoraCore::State::draining_slot(const LoraCommand& c) const {
+  std::optional<std::uint32_t> best;
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots[i];
+    if (!slot.retired && slot.name != c.name) continue;
+    if (!best || slot.users < slots[*best].users) best = i;
+  }
+  return best;
+}
+
 std::uint32_t LoraCore::State::users() const {
   if (config.policy == LoraPolicy::global) return static_cast<std::uint32_t>(bound.size());
   return running && running->slot != kNone ? slots[running->slot].users : 0;
@@ -117,7 +129,8 @@ void LoraCore::State::proceed(TimeNs now, LoraOutbox& out) {
   Running& r = *running;
   if (config.policy == LoraPolicy::global && !quiet()) return;
   if (r.slot == kNone) {
-    const auto slot = choose(r.c);
+    auto slot = choose(r.c);
+    if (!slot) slot = draining_slot(r.c);
     if (!slot) {
       const auto least = std::min_element(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.users < b.users; });
       return fail(ErrorCode::slot_in_use,

@@ -71,6 +71,7 @@ struct LoraCore::State {
   bool blocked(const Waiting& w, const std::vector<const Command*>& before) const;
   void bind(const Waiting& w, TimeNs now, LoraOutbox& out);
   std::optional<std::uint32_t> choose(const LoraCommand& c) const;
+  std::optional<std::uint32_t> draining_slot(const LoraCommand& c) const;
   bool quiet() const;
   std::uint32_t users() const;  // of what must go
 

@@ -233,6 +233,25 @@ TEST_F(LoraCoreTest, TheLeastRecentlyUsedWithoutUsersIsEvicted) {
   EXPECT_EQ(admit(4, "d")->error.code, ErrorCode::unknown_adapter);
 }
 
+TEST_F(LoraCoreTest, ANameIsLoadedAgainInItsOwnPlaceWhereNoOtherIsWithoutUsers) {
+  const AdapterRef a = load("a");
+  load("b");
+  admit(1, "a"), admit(2, "b");
+  submit(Kind::promote_disk, "a", "dir");
+  EXPECT_EQ(admit(3, "a"), nullptr);
+  send(AdapterLoaded{{}, ids, {}});
+  EXPECT_EQ(sent<Lora>(), nullptr);
+  EXPECT_EQ(sent<LoraAnswer>(), nullptr) << "its users only become fewer";
+  end(1);
+  ASSERT_NE(sent<Lora>(), nullptr);
+  EXPECT_EQ(sent<Lora>()->hide, a);
+  reply();
+  EXPECT_EQ(code(), ErrorCode::none);
+  EXPECT_EQ(sent<LoraAnswer>()->ack.evicted, "");
+  ASSERT_NE(sent<Admit>(), nullptr);
+  EXPECT_GT(sent<Admit>()->adapter.generation, a.generation);
+}
+
 TEST_F(LoraCoreTest, RotateChangesWhatRequestsWithoutANameGet) {
   const AdapterRef a = load("a");
   submit(Kind::rotate, "a");

@@ -1,124 +1,8 @@
 // The router's rules, message by message: tickets (R6), ring (R4), fences (R3), the ledger (R8), epochs (R2).
-#include "actors/router/core.h"
-
-#include <gtest/gtest.h>
-
-#include <optional>
+#include "tests/actors/router/rig.h"
 
 namespace troupe::actors {
 namespace {
-
-ModelInfo model() {
-  ModelInfo m;
-  m.vocab_size = 100;
-  m.context_length = 32;
-  m.block_size = 4;
-  m.kv_blocks = 8;
-  m.n_slots = 4;
-  m.max_depth = 2;
-  m.max_rows = 4;
-  m.max_step_tokens = 16;
-  m.max_logits_rows = 1;
-  m.supports_device_token_feed = true;
-  m.max_loras = 2;
-  return m;
-}
-
-// A router with a ring, and what it answered last.
-class RouterTest : public testing::Test {
- protected:
-  RouterTest() {
-    RingReady ring;
-    for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
-    send(ring);
-  }
-  template <class M>
-  void send(const M& m) {
-    core.on(m, 0, out);
-    EXPECT_EQ(core.check(), "");
-    out.drain([&](auto&& x) {
-      using T = std::decay_t<decltype(x)>;
-      if constexpr (std::is_same_v<T, Opened>)
-        opened = x;
-      else if constexpr (std::is_same_v<T, Accepted>)
-        accepted = x;
-      else if constexpr (std::is_same_v<T, Settled>)
-        settled.push_back(x);
-      else if constexpr (std::is_same_v<T, Applied>)
-        applied = x;
-      else if constexpr (std::is_same_v<T, Enqueue>)
-        enqueued.push_back(x.step);
-      else if constexpr (std::is_same_v<T, ChangeTable>)
-        change = x;
-      else if constexpr (std::is_same_v<T, LoraReply>)
-        lora = x;
-      else if constexpr (std::is_same_v<T, TornDown>)
-        torn_down = x;
-    });
-  }
-  SeqId open(std::uint64_t client = 1, AdapterRef adapter = {}) {
-    send(Open{{}, {client, client}, 4, adapter, {}, {}});
-    return opened->seq;
-  }
-  // Asks for a change of the adapter table; `change` is what the stream actor was told, `lora` the answer.
-  void lora_change(AdapterRef show, AdapterRef hide, bool withdraw = false) {
-    change.reset(), lora.reset();
-    send(Lora{{}, {}, show, hide, withdraw});
-  }
-  void show(AdapterRef adapter) {
-    lora_change(adapter, {});
-    send(TableChanged{});
-  }
-  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1, AdapterRef adapter = {}) {
-    Row r;
-    r.adapter = adapter;
-    r.seq = seq;
-    r.position = position;
-    r.n_tokens = n;
-    r.source = FeedSource::host(0);
-    return r;
-  }
-  static Row fed_row(SeqId seq, std::uint32_t position, std::uint64_t step, std::uint32_t row) {
-    Row r = host_row(seq, position);
-    r.source = FeedSource::feed({1, step}, row);
-    return r;
-  }
-  ErrorCode launch(std::uint64_t step, std::vector<Row> rows, std::vector<Effect> effects = {}, bool await = true) {
-    StepPlan plan;
-    plan.ticket = {1, step};
-    plan.rows = std::move(rows);
-    plan.effects = std::move(effects);
-    plan.tokens.assign(16, 7);
-    send(Launch{{}, Shared<StepPlan>::of(plan), await});
-    return accepted->error.code;
-  }
-  ErrorCode apply(Effect e) {
-    applied.reset();
-    send(Apply{{}, e});
-    return applied ? applied->error.code : ErrorCode::none;
-  }
-  void complete(std::uint64_t step, std::uint32_t n_logits = 0) {
-    for (const auto& e : enqueued) {
-      if (e->ticket.step != step) continue;
-      StepResult r;
-      r.ticket = e->ticket;
-      r.rows.resize(e->rows.size());
-      r.logits.n_rows = n_logits;
-      send(Completed{{}, e->slot.slot, Shared<StepResult>::of(r)});
-    }
-  }
-
-  RouterCore core{RouterConfig{1, 2}, model()};
-  RouterOutbox out;
-  std::optional<Opened> opened;
-  std::optional<Accepted> accepted;
-  std::vector<Settled> settled;
-  std::optional<Applied> applied;
-  std::vector<Shared<LaunchedStep>> enqueued;
-  std::optional<LoraReply> lora;
-  std::optional<ChangeTable> change;
-  std::optional<TornDown> torn_down;
-};
 
 TEST_F(RouterTest, ALaunchReservesBlocksAndBringsTheEntriesThatItWrites) {
   const SeqId seq = open();
@@ -338,17 +222,6 @@ TEST_F(RouterTest, ReserveCompactAndDetach) {
   EXPECT_EQ(core.facts().free_slots, 4u);
 }
 
-class PrefixTest : public RouterTest {
- protected:
-  SeqId open_with(std::uint64_t client, std::vector<Token> prompt, AdapterRef adapter = {}) {
-    Request q;
-    q.prompt = std::move(prompt);
-    send(Open{{}, {client, client}, static_cast<std::uint32_t>(q.prompt.size()), adapter, Shared<Request>::of(q), {}});
-    return opened->seq;
-  }
-  const std::vector<Token> prompt{1, 2, 3, 4, 5, 6, 7, 8, 9};
-};
-
 TEST_F(PrefixTest, SettledFullBlocksAreSharedAndNeverWritten) {
   const SeqId a = open_with(1, prompt);
   EXPECT_EQ(opened->cached_len, 0u);
@@ -431,84 +304,6 @@ TEST_F(RouterTest, QuiesceIsAnsweredWhenNothingIsInFlight) {
   ASSERT_TRUE(applied);
   EXPECT_EQ(applied->error.code, ErrorCode::none);
   EXPECT_EQ(apply(Quiesce{}), ErrorCode::none);
-}
-
-TEST_F(RouterTest, TheAdapterTableChangesWhenNothingNamesWhatGoes) {
-  show({1, 1});
-  ASSERT_TRUE(lora);
-  EXPECT_EQ(lora->error.code, ErrorCode::none);
-  const SeqId a = open(1, {1, 1}), base = open(2);
-  ASSERT_EQ(launch(1, {host_row(a, 0, 1, {1, 1}), host_row(base, 0)}), ErrorCode::none);
-  lora_change({2, 2}, {1, 1});
-  EXPECT_FALSE(change) << "a live sequence names it";
-  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
-  EXPECT_FALSE(change) << "it is released, and a step in flight still names it";
-  complete(1);
-  ASSERT_TRUE(change);
-  EXPECT_EQ(change->show, (AdapterRef{2, 2}));
-  EXPECT_EQ(change->hide, (AdapterRef{1, 1}));
-  EXPECT_FALSE(lora);
-  open(3, {1, 1});
-  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone);
-  send(TableChanged{});
-  ASSERT_TRUE(lora);
-  EXPECT_EQ(lora->ack.adapter, (AdapterRef{2, 2}));
-  open(4, {1, 1});
-  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone);
-  open(5, {2, 2});
-  EXPECT_EQ(opened->error.code, ErrorCode::none);
-}
-
-TEST_F(RouterTest, AChangeOfWhatNobodyNamesNeedsNoQuietDevice) {
-  show({1, 1});
-  const SeqId a = open(1, {1, 1});
-  ASSERT_EQ(launch(1, {host_row(a, 0, 1, {1, 1})}), ErrorCode::none);
-  lora_change({2, 2}, {});
-  EXPECT_TRUE(change) << "others are served meanwhile";
-}
-
-TEST_F(RouterTest, AChangeCanBeWithdrawnUntilItIsDone) {
-  show({1, 1});
-  open(1, {1, 1});
-  lora_change({}, {1, 1});
-  send(Lora{{}, {}, {}, {}, true});
-  ASSERT_TRUE(lora);
-  EXPECT_EQ(lora->error.code, ErrorCode::not_quiescent);
-  EXPECT_FALSE(change);
-  lora_change({2, 2}, {});
-  send(Lora{{}, {}, {}, {}, true});
-  EXPECT_FALSE(lora) << "it is with the stream actor";
-  send(TableChanged{});
-  ASSERT_TRUE(lora);
-  EXPECT_EQ(lora->error.code, ErrorCode::none);
-}
-
-TEST_F(RouterTest, WhatTheAdapterTableRefuses) {
-  show({1, 1});
-  const auto refusal = [&](AdapterRef show, AdapterRef hide) {
-    lora_change(show, hide);
-    EXPECT_FALSE(change);
-    return lora ? lora->error.code : ErrorCode::none;
-  };
-  EXPECT_EQ(refusal({}, {}), ErrorCode::bad_request);
-  EXPECT_EQ(refusal({4, 2}, {}), ErrorCode::bad_request);
-  EXPECT_EQ(refusal({1, 2}, {}), ErrorCode::slot_in_use);
-  EXPECT_EQ(refusal({2, 2}, {1, 9}), ErrorCode::unknown_adapter);
-  lora_change({2, 2}, {});
-  send(Lora{{}, {}, {3, 3}, {}});
-  EXPECT_EQ(lora->error.code, ErrorCode::overloaded) << "one at a time";
-  send(TableChanged{{}, {ErrorCode::device_failed, "no"}});
-  EXPECT_EQ(lora->error.code, ErrorCode::device_failed);
-  open(1, {2, 2});
-  EXPECT_EQ(opened->error.code, ErrorCode::adapter_gone) << "a change that failed has changed nothing";
-}
-
-TEST_F(RouterTest, ARowRunsUnderItsSequencesAdapter) {
-  show({1, 1});
-  const SeqId a = open(1, {1, 1});
-  EXPECT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::bad_plan);
-  EXPECT_EQ(launch(2, {host_row(a, 0, 1, {1, 1})}), ErrorCode::none);
-  EXPECT_EQ(enqueued.back()->rows[0].adapter_slot, 1u);
 }
 
 TEST_F(RouterTest, SlotsRunOutWithAnErrorAndComeBack) {
