@@ -127,6 +127,7 @@ void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
 // The adapter is loaded, or nothing has to be: the table changes as soon as what must go is quiet.
 void LoraCore::State::proceed(TimeNs now, LoraOutbox& out) {
   Running& r = *running;
+  if (r.ready == 0) r.ready = now;
   if (config.policy == LoraPolicy::global && !quiet()) return;
   if (r.slot == kNone) {
     auto slot = choose(r.c);
@@ -161,7 +162,7 @@ void LoraCore::State::complete(TimeNs now, LoraOutbox& out) {
   LoraAck ack;
   ack.name = r.c.name;
   ack.paused_ns = now - r.start;
-  ack.waited_ns = r.quiet_since > r.start ? r.quiet_since - r.start : 0;
+  ack.waited_ns = r.quiet_since - r.ready;
   if (r.c.kind == Kind::rotate) {
     standard = r.c.name;
     ++stats.rotated;

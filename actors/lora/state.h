@@ -46,6 +46,7 @@ struct LoraCore::State {
     AdapterRef fresh;            // what is loaded; slot 0: unload
     TimeNs start = 0;
     TimeNs bound = 0;
+    TimeNs ready = 0;        // when all that comes before the change was done
     TimeNs quiet_since = 0;  // when the last user had ended
     bool preempting = false;
     bool withdrawn = false;
