@@ -272,7 +272,8 @@ std::string SchedulerCore::check() const {
   if (s.restore_waits && !s.something_moves() && s.halted.code == ErrorCode::none)
     return "R10: a saved request waits for blocks, and nothing is in flight";
   if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
-  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.saves == 0 && s.halted.code == ErrorCode::none) {
+  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.saves + s.restores == 0 &&
+      s.halted.code == ErrorCode::none) {
     const bool moving =
         std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
     if (!moving) return "R10: requests run, and nothing is in flight or asked for";

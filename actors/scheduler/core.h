@@ -60,7 +60,9 @@ struct SchedulerStats {
   std::uint64_t spill_failures = 0;  // of those: not saved, and computed again
   std::uint64_t restores = 0;        // requests that went on from what was saved
   std::uint64_t restore_failures = 0;
-  std::uint64_t spills_dropped = 0;  // ended while they were saved
+  std::uint64_t spills_dropped = 0;   // requests that ended with their state in a file
+  std::uint64_t ended_saving = 0;     // that ended while it was written
+  std::uint64_t ended_restoring = 0;  // that ended while it was read back
 };
 
 using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState>;

@@ -183,8 +183,9 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
     return;
   }
   Live* victim = choose_victim();
-  // If it is the one that must have it, it waits as long as another one moves.
-  const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  // If it is the one that must have it, it waits as long as another one moves; one that ended while it was brought back
+  // still has blocks to give.
+  const bool moving = n_pipeline > 0 || saves + restores > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
     --stats.kv_waits;
     preempt(*victim);

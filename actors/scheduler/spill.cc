@@ -22,8 +22,10 @@ void SchedulerCore::State::spill(Live& r) {
 // The request ends. What is being saved is dropped when it has been, what is being read is gone by then.
 void SchedulerCore::State::forget_saved(Live& r) {
   if (r.saved.incarnation == 0) return;
-  if (r.phase == Live::Phase::waiting) ++stats.spills_dropped;
-  if (r.phase == Live::Phase::waiting && !r.saving) drops.push_back(r.saved);
+  if (r.phase == Live::Phase::opening) return ++stats.ended_restoring, void();
+  if (r.saving) return ++stats.ended_saving, void();
+  ++stats.spills_dropped;
+  drops.push_back(r.saved);
 }
 
 void SchedulerCore::on(const Saved& m, TimeNs now, SchedulerOutbox& out) {
@@ -67,7 +69,7 @@ void SchedulerCore::State::restore_refused(Live* r, const Opened& m) {
 
 // Whether an answer is on its way after which there may be more free blocks.
 bool SchedulerCore::State::something_moves() const {
-  return n_pipeline > 0 || unanswered || applying > 0 || saves > 0 || !effects.empty() ||
+  return n_pipeline > 0 || unanswered || applying > 0 || saves + restores > 0 || !effects.empty() ||
          std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
 }
 
