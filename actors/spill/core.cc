@@ -15,7 +15,9 @@ Error out_of_order(const StatePiece& p) { return Error{ErrorCode::internal, labe
 SpillCore::SpillCore(const SpillConfig& config, const ModelInfo& model, std::shared_ptr<StateFiles> files)
     : config_(config), model_(model_id(model)), block_size_(model.block_size), files_(std::move(files)) {}
 
-SpillCore::~SpillCore() {
+SpillCore::~SpillCore() { clear(); }
+
+void SpillCore::clear() {
   while (!files_by_seq_.empty()) remove(SeqId(files_by_seq_.begin()->first));
 }
 

@@ -36,6 +36,9 @@ class SpillCore {
   void on(const ReadState& m, TimeNs now, SpillOutbox& out);
   void on(const DropState& m, TimeNs now, SpillOutbox& out);
 
+  // Removes every file.
+  void clear();
+
   std::size_t files() const { return files_by_seq_.size(); }  // whole or being written
   std::uint64_t bytes() const { return bytes_; }
 
