@@ -21,8 +21,15 @@
 
 namespace troupe::actors {
 
+// Switches that break one rule each, for negative controls only.
+enum class SpillFault : std::uint8_t {
+  none,
+  trust_files,  // R1: a checksum that does not match is no error
+};
+
 struct SpillConfig {
   std::uint64_t limit_bytes = std::uint64_t{4} << 30;
+  SpillFault fault = SpillFault::none;
 };
 
 using SpillOutbox = Outbox<StateWritten, StateRead>;

@@ -278,6 +278,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   WorldOptions options = s.world;
   options.fault = faults.scheduler;
   options.router_fault = faults.router;
+  options.spill_fault = faults.spill;
   World world(options);
   world.keep_log = keep_log;
   const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());

@@ -50,7 +50,7 @@ World::World(const WorldOptions& o)
       device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
       sampler_(o.device.vocab),
       files_(std::make_shared<SimFiles>(o.files)),
-      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit}, model_, files_)) {
+      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)) {
   router_.on(RingReady{{}, device_.ring(), device_.places()}, now_, router_out_);
 }
 

@@ -44,6 +44,7 @@ struct WorldOptions {
   SimDeviceOptions device;  // with spill places, preempted sequences are saved
   std::uint32_t spill_min_blocks = 0;
   std::uint64_t spill_limit = ~std::uint64_t{0};
+  actors::SpillFault spill_fault = actors::SpillFault::none;
   SimFilesOptions files;
 };
 
