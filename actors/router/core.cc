@@ -112,19 +112,23 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_records.pop_back();
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
+    std::vector<Token> output = std::move(q.output);
     q = {};
     q.table = std::move(table);
+    q.output = std::move(output);
+    q.output.clear();
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
     q.request = m.request;
     q.adapter = m.adapter;
     q.slot = s.free_slots.back();
     s.free_slots.pop_back();
-    if (restore) return s.begin_restore(q, m, out);  // answered when it is there
     if (s.config.prefix_cache && m.params) {
       q.params = m.params;
-      q.output = m.output;
-      s.find_prefix(q);
+      q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
+      q.output.assign(m.output.begin(), m.output.end());
     }
+    if (restore) return s.begin_restore(q, m, out);  // answered when it is there
+    s.find_prefix(q);
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
     answer.slot = q.slot;
@@ -165,9 +169,11 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   }
   RingSlot& slot = s.ring[m.ring_slot];
   --s.in_flight;
-  for (OpenRow& row : slot.rows) {
+  for (std::size_t i = 0; i < slot.rows.size(); ++i) {
+    OpenRow& row = slot.rows[i];
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
+    if (m.result->ok() && i < m.result->rows.size()) s.learn(q, row, m.result->rows[i]);
     if (m.result->error.code != ErrorCode::none)
       q.resend = true;  // the step may not have changed the device's tables
     else if (row.whole_table)

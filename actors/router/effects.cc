@@ -15,6 +15,11 @@ DeviceError unsupported(const char* effect) {
 
 }  // namespace
 
+// What a row read at the position after the known ones is the sequence's next token, if the row still counts.
+void RouterCore::State::learn(RouterSequence& s, const OpenRow& row, const Readback& read) {
+  if (s.params && !s.released && s.id == row.seq && s.epoch == row.epoch && row.position == s.known().size()) s.output.push_back(read.input);
+}
+
 // Full blocks of known tokens, once they are settled; they are never written again (R3).
 void RouterCore::State::publish(RouterSequence& s) {
   if (s.published == s.settled_len / model.block_size) return;
@@ -84,6 +89,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch <= s->epoch) return bad(label(effect) + ": the sequence is at epoch " + std::to_string(s->epoch));
     s->epoch = e->epoch;
     if (config.fault != RouterFault::skip_rollback) s->launched_len = s->settled_len;
+    s->forget_from(s->settled_len);
     for (RingSlot& slot : ring)
       for (OpenRow& row : slot.rows)
         if (row.seq == e->seq) row.ahead_blocks = 0;

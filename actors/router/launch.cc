@@ -111,7 +111,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
     RouterSequence& s = *planned[i];
-    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false});
+    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, s.epoch, row.position, 0, false});
     const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
     while (s.table.size() < end) {
       s.table.push_back(cache.take().value());

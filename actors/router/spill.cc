@@ -113,8 +113,6 @@ void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOu
   SpillPlace& p = *free_place();
   const std::uint32_t n = (m.restore_len + model.block_size - 1) / model.block_size;
   for (std::uint32_t i = 0; i < n; ++i) s.table.push_back(cache.take().value());
-  s.params = config.prefix_cache ? m.params : Shared<Request>{};
-  s.output = m.output;
   p.state = m.restore;
   p.request = m.request;
   p.record = static_cast<std::uint32_t>(&s - sequences.data());

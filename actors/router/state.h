@@ -1,6 +1,7 @@
 // The router core's books. Included by the router's .cc files only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,13 +31,18 @@ struct RouterSequence {
   std::uint64_t planned_in = 0;  // the last step that has a row of it
   std::vector<BlockId> table;
 
-  // For the prefix cache: the tokens that were known when it was opened, and how far they are published.
+  // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
+  // may run ahead of what is settled), and how far they are published.
   Shared<Request> params;
   std::vector<Token> output;
   std::uint32_t published = 0;  // blocks
   device::PrefixCache::Ref last_published;
   bool at_fence() const { return released && open_steps == 0 && open_copies == 0; }
   device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
+  // Keeps the tokens of the first `n` positions only.
+  void forget_from(std::uint32_t n) {
+    if (known().size() > n) output.resize(n - std::min<std::size_t>(n, params ? params->prompt.size() : 0));
+  }
 };
 
 // A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
@@ -44,6 +50,8 @@ struct RouterSequence {
 struct OpenRow {
   std::uint32_t record = 0;
   SeqId seq;
+  std::uint32_t epoch = 0;
+  std::uint32_t position = 0;
   std::uint32_t ahead_blocks = 0;
   bool whole_table = false;
 };
@@ -134,6 +142,7 @@ struct RouterCore::State {
 
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome, RouterOutbox& out);
+  void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s);
   DeviceError release(RouterSequence& s, EffectOutcome& outcome);
   void finish_release(RouterSequence& s);

@@ -74,6 +74,10 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   if (n_pipeline + samples.size() >= depth + 1) return false;  // every ring slot is in flight or being read (R4)
   if (!samples.empty() && n_pipeline > 0) return false;        // the device is busy, and rows at the sampler can still join
   if (ring_blocked) return false;
+  // With two steps queued, one of host rows alone gains nothing by queueing behind them: later it takes along the rows
+  // whose tokens are still to be seen, instead of leaving them a step of their own each.
+  if (n_pipeline >= 2 && std::none_of(running.begin(), running.end(), [&](std::uint32_t i) { return choose(live[i]) == RowChoice::feed; }))
+    return false;
   if (turn >= running.size()) turn = 0;
 
   Draft<StepPlan> draft = plans.draft();

@@ -15,7 +15,7 @@ inline void pause() {
 }
 }  // namespace
 
-ThreadPool::ThreadPool(unsigned threads) {
+ThreadPool::ThreadPool(unsigned threads) : shares_(threads == 0 ? 1 : threads) {
   for (unsigned t = 1; t < threads; ++t) helpers_.emplace_back([this, t] { help(t); });
 }
 
@@ -27,18 +27,23 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::work(unsigned thread) {
-  for (;;) {
-    const std::size_t item = next_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= n_) return;
-    call_(context_, item, thread);
+  for (std::size_t k = 0; k < shares_.size(); ++k) {
+    Share& share = shares_[(thread + k) % shares_.size()];
+    for (;;) {
+      const std::size_t item = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= share.end) break;
+      call_(context_, item, thread);
+    }
   }
 }
 
 void ThreadPool::run_shared(std::size_t n, Call call, void* context) {
   call_ = call;
   context_ = context;
-  n_ = n;
-  next_.store(0, std::memory_order_relaxed);
+  for (std::size_t t = 0; t < shares_.size(); ++t) {
+    shares_[t].next.store(n * t / shares_.size(), std::memory_order_relaxed);
+    shares_[t].end = n * (t + 1) / shares_.size();
+  }
   const std::uint64_t epoch = (state_.load(std::memory_order_relaxed) & ~(kEpoch - 1)) + kEpoch;
   state_.store(epoch | kOpen, std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_seq_cst) > 0) {

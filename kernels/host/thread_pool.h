@@ -1,7 +1,9 @@
 // Threads that share the rows of one kernel call. The caller works too; helpers that come late find the call closed,
 // so a call never waits for a thread that has not begun. Helpers spin briefly between calls, then park.
 //
-// Which thread does which item is left open: no result may depend on it (R1). Nothing is allocated per call.
+// Each thread begins with a share of its own, of items that follow each other, and then takes from the others' what is
+// left: cores whose caches are far apart seldom touch one line. Which thread does which item is left open: no result may
+// depend on it (R1). Nothing is allocated per call.
 // One call at a time, from one thread. The destructor joins.
 #pragma once
 
@@ -47,8 +49,11 @@ class ThreadPool {
   std::vector<std::thread> helpers_;
   Call call_ = nullptr;
   void* context_ = nullptr;
-  std::size_t n_ = 0;
-  alignas(64) std::atomic<std::size_t> next_{0};
+  struct alignas(64) Share {
+    std::atomic<std::size_t> next{0};
+    std::size_t end = 0;  // written between calls only
+  };
+  std::vector<Share> shares_;  // by thread
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::atomic<std::uint32_t> wake_{0};
   std::atomic<std::uint32_t> parked_{0};

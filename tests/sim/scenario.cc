@@ -143,12 +143,13 @@ class Maker {
     for (Request& q : s.requests)
       if (!one_in(3)) q.stop.max_tokens += below(14);
     if (!one_in(3)) w.device.kv_blocks = most_blocks(s) + below(3);
-    if (one_in(2)) s.events.push_back({ClientEvent::Kind::cancel, 30 + below(90), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
+    for (std::uint32_t n = below(4); n > 0; --n)
+      s.events.push_back({ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
     w.device.spill_places = 1 + below(3);
     w.device.spill_blocks = 1 + below(4);
     w.spill_min_blocks = below(3);
     if (one_in(12)) w.spill_limit = 100 * below(6);
-    if (!one_in(3)) return;
+    if (one_in(3)) return;
     for (std::uint32_t n = 1 + below(3); n > 0; --n) {
       const std::uint64_t nth = 1 + below(3);
       switch (below(8)) {
@@ -162,7 +163,7 @@ class Maker {
           w.files.read_errors.insert(nth + below(3));
           break;
         case 3:
-          w.files.damages.insert(nth);
+          w.files.damages = {nth, nth + 1, nth + 2};
           break;
         case 4:
           w.files.truncations.insert(nth);

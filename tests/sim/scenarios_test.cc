@@ -124,10 +124,11 @@ TEST(Scenario, LateFrame) {
   std::uint64_t dropped = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     WorldOptions o = options(seed, 4);
-    o.device.kv_blocks = 12;
+    o.device.kv_blocks = 20;
     o.device_lag = 12;
     Life life(o);
-    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 6, 26));
+    // Of different lengths: one must have a block while others run ahead.
+    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 2 + c * 5 % 13, 20 + static_cast<std::uint32_t>(c) * 3));
     life.finish();
     const actors::SchedulerStats& s = life.world.scheduler().stats();
     if (s.preemptions > 0) dropped += s.overruns + s.stale_results;  // nobody stops early here: only a preemption leaves any

@@ -14,8 +14,10 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 }
 }  // namespace
 
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
-  return mix(before ^ mix((std::uint64_t{position} << 32) | token));
+std::uint32_t sim_earlier(std::uint32_t position) { return position == 0 ? 0 : static_cast<std::uint32_t>(mix(position) % position); }
+
+std::uint64_t sim_state(std::uint64_t before, std::uint64_t earlier, std::uint32_t position, Token token) {
+  return mix(before ^ mix(earlier) ^ mix((std::uint64_t{position} << 32) | token));
 }
 
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask) {
@@ -114,7 +116,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
-    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
+    state = position == 0 ? sim_state(0, 0, 0, input) : sim_state(kv_at(position - 1), kv_at(sim_earlier(position)), position, input);
     kv_at(position) = state;
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)

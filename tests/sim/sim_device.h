@@ -1,6 +1,6 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
-// table; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
+// table: the state of the position before, and that of an earlier one; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
 // as a wrong token. Feed cells have tags and errors as DESIGN §5.2 says.
 #pragma once
 
@@ -45,8 +45,10 @@ struct SimDeviceOptions {
 
 ModelInfo sim_model(const SimDeviceOptions& options);
 
-// The model: the state after a token, and the masked choice that it makes there.
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
+// The model: the state after a token, from that of the position before and that of position sim_earlier(position), each 0
+// at position 0; and the masked choice that it makes there.
+std::uint32_t sim_earlier(std::uint32_t position);
+std::uint64_t sim_state(std::uint64_t before, std::uint64_t earlier, std::uint32_t position, Token token);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
 void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out);
 

@@ -15,7 +15,7 @@ struct SimFilesOptions {
   // Faults, by the count of calls of that kind, from 1.
   std::set<std::uint64_t> write_errors;  // append or commit
   std::set<std::uint64_t> read_errors;
-  std::set<std::uint64_t> damages;       // the file that is made whole by that commit has a bit flipped
+  std::set<std::uint64_t> damages;       // the file that is made whole by that commit has bits flipped
   std::set<std::uint64_t> truncations;   // or lacks its last byte
   std::uint64_t disk_bytes = ~std::uint64_t{0};
 };
@@ -45,7 +45,7 @@ class SimFiles final : public actors::StateFiles {
     auto& file = files_.at(seq);
     std::copy(header.begin(), header.end(), file.begin());
     ++commits_;
-    if (options_.damages.count(commits_) > 0) file[(commits_ * 7919) % file.size()] ^= std::byte{4}, ++faults_.damaged;
+    if (options_.damages.count(commits_) > 0) flip(file), ++faults_.damaged;
     if (options_.truncations.count(commits_) > 0) file.pop_back(), ++faults_.damaged;
     return success();
   }
@@ -70,6 +70,11 @@ class SimFiles final : public actors::StateFiles {
   const Faults& faults() const { return faults_; }
 
  private:
+  // A bit of the header, or one of every state that follows.
+  void flip(std::vector<std::byte>& file) const {
+    if (commits_ % 4 == 0) file[commits_ * 7919 % actors::kStateHeaderBytes] ^= std::byte{4};
+    for (std::size_t at = actors::kStateHeaderBytes; commits_ % 4 != 0 && at < file.size(); at += 8) file[at] ^= std::byte{4};
+  }
   Result<void> write_fault() {
     if (options_.write_errors.count(++writes_) == 0) return success();
     ++faults_.write;

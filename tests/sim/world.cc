@@ -345,9 +345,12 @@ void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, 
 void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
-  std::uint64_t state = 0;
-  std::uint32_t position = 0;
-  for (const Token id : q.prompt) state = sim_state(state, position++, id);
+  std::vector<std::uint64_t> states;
+  const auto push = [&](Token id) {
+    const auto position = static_cast<std::uint32_t>(states.size());
+    states.push_back(position == 0 ? sim_state(0, 0, 0, id) : sim_state(states.back(), states[sim_earlier(position)], position, id));
+  };
+  for (const Token id : q.prompt) push(id);
   std::vector<Token> out;
   bool closed = false;
   const auto limit = std::min<std::size_t>(q.stop.max_tokens, device.context - q.prompt.size());
@@ -358,6 +361,7 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
       bar.insert(bar.end(), q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end());
     }
     if (closed) bar.insert(bar.end(), {q.think->bar_a, q.think->bar_b});
+    const std::uint64_t state = states.back();
     Token id = static_cast<Token>(state % device.vocab);
     if (bar.size() > 2) {
       std::vector<float> logits(device.vocab);
@@ -372,7 +376,7 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
     const bool ends = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) > 0 ||
                       (!q.stop.ignore_eos && std::count(model.eos_ids.begin(), model.eos_ids.end(), id) > 0);
     if (ends && out.size() > q.stop.min_tokens) break;
-    state = sim_state(state, position++, id);
+    push(id);
   }
   return out;
 }

@@ -1,13 +1,15 @@
 // `tools/dev bench`: the table, and with --json FILE the same figures for machines.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <thread>
+#include <vector>
 
+#include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
@@ -70,18 +72,54 @@ Result<void> bench_counts(Report& report) {
   return success();
 }
 
+// A step of `rows` decode rows can be no faster than the machine reads the weights once, nor than it multiplies every
+// parameter with every row. KV and activations, a few per cent at these lengths, are left out of both.
+void add_roofline(Report& report, const MachineFigures& machine, const ModelSize& size, std::uint32_t rows, double step_ms) {
+  const double read_ms = 1e-6 * static_cast<double>(size.tensor_bytes) / machine.read_gb_s;
+  const double multiply_ms = 2e-6 * static_cast<double>(size.parameters) * rows / machine.int8_gops;
+  const std::string name = fmt::format("decode, batch {}, ", rows);
+  report.add(name + "of the memory's roof", 100 * read_ms / step_ms, "%");
+  report.add(name + "of the cores' 8-bit roof", 100 * multiply_ms / step_ms, "%");
+}
+
 Result<void> bench_model(Report& report, const std::string& path) {
-  report.section("Model " + std::filesystem::path(path).filename().string() + fmt::format(", {} threads", std::thread::hardware_concurrency()));
+  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  report.section("Machine, " + fmt::format("{} threads", threads));
+  const MachineFigures machine = measure_machine(threads);
+  report.add("memory, read", machine.read_gb_s, "GB/s");
+  report.add("8-bit products, multiplied and added", machine.int8_gops, "GOP/s");
+  report.add("F32 fused multiply-adds", machine.float_gflops, "GFLOP/s");
+
+  report.section("Model " + std::filesystem::path(path).filename().string() + fmt::format(", {} threads", threads));
+  TROUPE_TRY(auto model, ModelBench::open(path, 32, 2, threads));
+  report.add("loaded, tokenizer included, in", model->size().load_s, "s");
+  report.add("weights", 1e-6 * static_cast<double>(model->size().tensor_bytes), "MB");
+  TROUPE_TRY(model->decode(1, 16, 8));  // the pages of the file are in
   for (const std::uint32_t prompt : {64u, 512u}) {
-    TROUPE_TRY(auto tokens, run_prefill(path, prompt));
-    report.add(fmt::format("prefill of {} tokens", prompt), tokens, "tokens/s");
+    TROUPE_TRY(auto tokens, model->prefill(prompt, 4));
+    report.add(fmt::format("prefill, {} tokens a prompt", prompt), tokens, "tokens/s");
   }
   for (const std::uint32_t batch : {1u, 4u, 8u, 16u, 32u}) {
-    TROUPE_TRY(auto figures, run_decode(path, batch, 64, 2));
+    TROUPE_TRY(auto figures, model->decode(batch, 64, 64));
     report.add(fmt::format("decode, batch {}", batch), figures.tokens_per_s, "tokens/s");
     report.add(fmt::format("decode, batch {}, a step", batch), figures.step_ms, "ms");
+    add_roofline(report, machine, model->size(), batch, figures.step_ms);
   }
-  return success();
+  return model->stop();
+}
+
+// For tools/bench/compare.py: a line "BATCH PROMPT TOKENS" in, a line "DECODE PREFILL" out, both in tokens a second, until
+// the input ends.
+Result<void> answer(const std::string& path, std::uint32_t max_batch, std::uint32_t threads) {
+  TROUPE_TRY(auto model, ModelBench::open(path, max_batch, 2, threads));
+  std::uint32_t batch = 0, prompt = 0, tokens = 0;
+  while (std::scanf("%u %u %u", &batch, &prompt, &tokens) == 3) {
+    TROUPE_TRY(auto prefill, model->prefill(prompt, std::max(1u, std::min(batch, 4u))));
+    TROUPE_TRY(auto decode, model->decode(batch, prompt, tokens));
+    fmt::print("{:.1f} {:.1f}\n", decode.tokens_per_s, prefill);
+    std::fflush(stdout);
+  }
+  return model->stop();
 }
 
 Result<void> bench(const std::string& json) {
@@ -103,14 +141,17 @@ Result<void> bench(const std::string& json) {
 }  // namespace troupe::tools
 
 int main(int argc, char** argv) {
-  std::string json;
-  if (argc == 3 && std::string_view(argv[1]) == "--json") {
-    json = argv[2];
-  } else if (argc != 1) {
-    std::fputs("usage: bench [--json FILE]\n", stderr);
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  troupe::Result<void> done = troupe::success();
+  if (args.empty() || (args.size() == 2 && args[0] == "--json")) {
+    done = troupe::tools::bench(args.empty() ? "" : args[1]);
+  } else if (args.size() == 4 && args[0] == "--answer") {
+    done = troupe::tools::answer(args[1], static_cast<std::uint32_t>(std::strtoul(args[2].c_str(), nullptr, 10)),
+                                 static_cast<std::uint32_t>(std::strtoul(args[3].c_str(), nullptr, 10)));
+  } else {
+    std::fputs("usage: bench [--json FILE] | bench --answer MODEL MAX_BATCH THREADS\n", stderr);
     return 2;
   }
-  const auto done = troupe::tools::bench(json);
   if (done) return 0;
   std::fprintf(stderr, "bench: %s\n", done.error().what.c_str());
   return 1;

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "actors/runtime.h"
 #include "device/models/load.h"
 
 namespace troupe::tools {
@@ -17,20 +16,9 @@ struct Timeline {
   std::mutex mutex;
   std::condition_variable changed;
   std::uint32_t started = 0, ended = 0, failed = 0;
-  std::uint64_t tokens = 0;             // while every request decodes
+  std::uint64_t tokens = 0;  // while every request decodes
   Clock::time_point all_started, first_end;
 };
-
-Result<std::unique_ptr<Runtime>> start(const std::string& path, std::uint32_t batch, std::uint32_t depth) {
-  device::LoadOptions options;
-  options.max_batch = batch;
-  options.depth = depth;
-  TROUPE_TRY(auto loaded, device::load_model(path, options));
-  RuntimeOptions settings;
-  settings.depth = depth;
-  settings.max_batch = batch;
-  return Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model));
-}
 
 Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t vocab) {
   Request request;
@@ -41,8 +29,8 @@ Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t t
   return request;
 }
 
-// Runs the requests to their ends.
-Result<void> run(Runtime& runtime, Timeline& line, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
+// Runs `batch` requests, from client number `first` on, to their ends.
+Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
   const auto on_event = [&](const RequestEvent& event) {
     const std::lock_guard lock(line.mutex);
     if (event.token != nullptr) {
@@ -55,8 +43,8 @@ Result<void> run(Runtime& runtime, Timeline& line, std::uint32_t batch, std::uin
       line.changed.notify_one();
     }
   };
-  for (std::uint32_t i = 1; i <= batch; ++i) {
-    TROUPE_TRY(runtime.submit(make_request(i, prompt, tokens, runtime.model().vocab_size), on_event));
+  for (std::uint32_t i = 0; i < batch; ++i) {
+    TROUPE_TRY(runtime.submit(make_request(first + i, prompt, tokens, runtime.model().vocab_size), on_event));
   }
   std::unique_lock lock(line.mutex);
   line.changed.wait(lock, [&] { return line.ended == batch; });
@@ -64,27 +52,45 @@ Result<void> run(Runtime& runtime, Timeline& line, std::uint32_t batch, std::uin
   return success();
 }
 
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
 }  // namespace
 
-Result<ModelFigures> run_decode(const std::string& path, std::uint32_t batch, std::uint32_t tokens, std::uint32_t depth) {
-  TROUPE_TRY(auto runtime, start(path, batch, depth));
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth,
+                                                     std::uint32_t threads) {
+  device::LoadOptions options;
+  options.max_batch = max_batch;
+  options.depth = depth;
+  options.threads = threads;
+  auto bench = std::make_unique<ModelBench>();
+  const Clock::time_point begin = Clock::now();
+  TROUPE_TRY(auto loaded, device::load_model(path, options));
+  bench->size_ = {loaded.file.tensor_bytes, loaded.file.parameters, seconds(Clock::now() - begin)};
+  RuntimeOptions settings;
+  settings.depth = depth;
+  settings.max_batch = max_batch;
+  TROUPE_TRY(bench->runtime_, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  return bench;
+}
+
+Result<DecodeFigures> ModelBench::decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
   Timeline line;
-  TROUPE_TRY(run(*runtime, line, batch, 16, tokens));
-  TROUPE_TRY(runtime->stop());
-  ModelFigures out;
-  out.tokens_per_s = static_cast<double>(line.tokens) / std::chrono::duration<double>(line.first_end - line.all_started).count();
+  TROUPE_TRY(run(*runtime_, line, std::exchange(next_client_, next_client_ + batch), batch, prompt, tokens));
+  DecodeFigures out;
+  out.tokens_per_s = static_cast<double>(line.tokens) / seconds(line.first_end - line.all_started);
   out.step_ms = 1000.0 * batch / out.tokens_per_s;
   return out;
 }
 
-Result<double> run_prefill(const std::string& path, std::uint32_t prompt) {
-  TROUPE_TRY(auto runtime, start(path, 1, 2));
-  Timeline line;
-  const Clock::time_point begin = Clock::now();
-  TROUPE_TRY(run(*runtime, line, 1, prompt, 1));
-  const double seconds = std::chrono::duration<double>(line.all_started - begin).count();
-  TROUPE_TRY(runtime->stop());
-  return prompt / seconds;
+Result<double> ModelBench::prefill(std::uint32_t prompt, std::uint32_t n) {
+  Clock::duration total{};
+  for (std::uint32_t i = 0; i < n; ++i) {
+    Timeline line;
+    const Clock::time_point begin = Clock::now();
+    TROUPE_TRY(run(*runtime_, line, next_client_++, 1, prompt, 1));
+    total += line.all_started - begin;
+  }
+  return double{1} * n * prompt / seconds(total);
 }
 
 }  // namespace troupe::tools

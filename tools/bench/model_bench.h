@@ -1,22 +1,44 @@
-// Measures the runtime over a real model.
+// Measures the runtime over a real model: one runtime, asked for as many measurements as one likes. One thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "actors/runtime.h"
 #include "messages/error.h"
 
 namespace troupe::tools {
 
-struct ModelFigures {
-  double tokens_per_s = 0;  // while all the requests decode
+struct DecodeFigures {
+  double tokens_per_s = 0;  // from when the last request has its first token to when the first one ends
   double step_ms = 0;
 };
 
-// `batch` requests decode `tokens` tokens each, greedily, at `depth`.
-Result<ModelFigures> run_decode(const std::string& path, std::uint32_t batch, std::uint32_t tokens, std::uint32_t depth);
+struct ModelSize {
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t parameters = 0;
+  double load_s = 0;  // of the file, tokenizer included
+};
 
-// Prompt tokens per second of one prompt of that many tokens, up to its first token.
-Result<double> run_prefill(const std::string& path, std::uint32_t prompt);
+class ModelBench {
+ public:
+  // `threads`: that compute, 0 = one per CPU.
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads);
+
+  // `batch` requests with prompts of `prompt` tokens decode `tokens` tokens each, greedily. No prompt is ever repeated, so
+  // none is found in the prefix cache.
+  Result<DecodeFigures> decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens);
+  // Prompt tokens per second of `n` prompts, one after the other, each up to its first token.
+  Result<double> prefill(std::uint32_t prompt, std::uint32_t n);
+
+  const ModelSize& size() const { return size_; }
+  Result<void> stop() { return runtime_->stop(); }
+
+ private:
+  std::unique_ptr<Runtime> runtime_;
+  ModelSize size_;
+  std::uint64_t next_client_ = 1;
+};
 
 }  // namespace troupe::tools

@@ -72,15 +72,19 @@ Result<Pass> run_pass(const CommonOptions& common, const char* what, std::uint32
 }
 
 std::string describe(const char* what, const Pass& pass) {
-  std::size_t tokens = 0, failed = 0;
+  std::size_t tokens = 0, failed = 0, cancelled = 0, late = 0;
   for (const RequestOutcome& o : pass.outcomes) {
     tokens += o.token_ids.size();
     failed += o.error.code != ErrorCode::none ? 1 : 0;
+    cancelled += o.finish == FinishReason::cancelled ? 1 : 0;
+    late += o.finish == FinishReason::deadline ? 1 : 0;
   }
   const actors::SchedulerStats& s = pass.metrics.scheduler;
   const double share = s.decode_steps == 0 ? 0 : 100.0 * static_cast<double>(s.steps_ahead) / static_cast<double>(s.decode_steps);
-  return fmt::format("{}: {} requests, {} failed, {} tokens, {} steps, {} with decode rows, {} ahead ({:.1f} %), {} over-runs, {} redone rows\n", what,
-                     pass.outcomes.size(), failed, tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns, s.redone_rows);
+  return fmt::format("{}: {} requests, {} failed, {} cancelled, {} past their deadline, {} tokens, {} steps, {} with decode rows, "
+                     "{} ahead ({:.1f} %), {} over-runs, {} redone rows, {} preemptions, {} resumes\n",
+                     what, pass.outcomes.size(), failed, cancelled, late, tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns,
+                     s.redone_rows, s.preemptions, s.resumes);
 }
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
