@@ -1,5 +1,6 @@
 // What the device actor owns: one stream; per slot of the ring an event, page-locked readback, logits and upload areas
-// and an array of feed cells; and per place for a copy of KV blocks an event and page-locked memory. Made at start, given back at stop; nothing is made in between.
+// and an array of feed cells; and per place for a copy of KV blocks an event and page-locked memory. Made at start, given back at stop;
+// nothing is made in between.
 //
 // Thread: the device actor's. Nothing here waits for the device.
 #pragma once

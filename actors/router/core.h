@@ -48,14 +48,15 @@ struct RouterStats {
   std::uint64_t prefix_blocks = 0;  // blocks that they found
   std::uint64_t published = 0;
   std::uint64_t reclaimed = 0;
-  std::uint64_t late = 0;  // completions of nothing that is open
+  std::uint64_t late = 0;   // completions of nothing that is open
   std::uint64_t saves = 0;  // sequences that were to be saved
   std::uint64_t save_failures = 0;
   std::uint64_t restores = 0;  // sequences that came back
   std::uint64_t restore_failures = 0;
 };
 
-using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState>;
+using RouterOutbox =
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState>;
 
 class RouterCore {
  public:

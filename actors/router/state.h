@@ -23,12 +23,12 @@ struct RouterSequence {
   std::uint32_t epoch = 0;
   std::uint32_t launched_len = 0;
   std::uint32_t settled_len = 0;
-  std::uint32_t open_steps = 0;  // tickets in flight that name it
+  std::uint32_t open_steps = 0;   // tickets in flight that name it
   std::uint32_t open_copies = 0;  // saves that still have to read its blocks
-  bool released = false;         // waits at its fence (R3)
-  bool fenced = false;           // released with steps or copies in flight: its blocks are
-  bool resend = false;           // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;  // the last step that has a row of it
+  bool released = false;          // waits at its fence (R3)
+  bool fenced = false;            // released with steps or copies in flight: its blocks are
+  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
+  std::uint64_t planned_in = 0;   // the last step that has a row of it
   std::vector<BlockId> table;
 
   // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`

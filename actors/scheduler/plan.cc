@@ -178,10 +178,9 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   }
   ++stats.kv_waits;
   if (must == nullptr) return;
-  const std::size_t releases = static_cast<std::size_t>(
-      std::count_if(effects.begin(), effects.end(), [](const Effect& e) {
-        return std::holds_alternative<ReleaseSeq>(e) || std::holds_alternative<SaveSequenceState>(e);
-      }));
+  const std::size_t releases = static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) {
+    return std::holds_alternative<ReleaseSeq>(e) || std::holds_alternative<SaveSequenceState>(e);
+  }));
   if (facts.fenced_blocks >= error.missing_blocks || releases > 0) {
     ++stats.fence_waits;
     return;
@@ -189,7 +188,8 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   Live* victim = choose_victim();
   // If it is the one that must have it, it waits as long as another one moves; one that ended while it was brought back
   // still has blocks to give.
-  const bool moving = n_pipeline > 0 || saves + restores > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  const bool moving = n_pipeline > 0 || saves + restores > 0 ||
+                      std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
     --stats.kv_waits;
     preempt(*victim);

@@ -145,7 +145,7 @@ struct SchedulerCore::State {
   std::uint32_t saves = 0, restores = 0;  // not answered; together at most config.spill_places
   bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
   std::vector<SeqId> drops;               // saved states that nobody wants any more
-  TimeNs timer = 0;  // armed for; 0 = not armed
+  TimeNs timer = 0;                       // armed for; 0 = not armed
   bool draining = false;
   Error halted;  // code none = works
   TimeNs last_settled = 0;

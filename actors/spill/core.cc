@@ -8,7 +8,9 @@ namespace {
 
 std::byte* memory_of(const StatePiece& p) { return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(p.data)); }
 
-Error out_of_order(const StatePiece& p) { return Error{ErrorCode::internal, label(p) + " does not follow the piece before it; please report"}; }
+Error out_of_order(const StatePiece& p) {
+  return Error{ErrorCode::internal, label(p) + " does not follow the piece before it; please report"};
+}
 
 }  // namespace
 
@@ -87,7 +89,8 @@ Result<void> SpillCore::read(const StatePiece& p) {
   file.next += p.count;
   if (!p.last()) return success();
   if (file.crc.checksum() != file.expected && config_.fault != SpillFault::trust_files)
-    return Error{ErrorCode::bad_file, "the saved state of " + label(p.seq) + " has another checksum than it was written with; it is computed again"};
+    return Error{ErrorCode::bad_file,
+                 "the saved state of " + label(p.seq) + " has another checksum than it was written with; it is computed again"};
   remove(p.seq);
   return success();
 }

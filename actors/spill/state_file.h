@@ -54,7 +54,7 @@ Result<std::uint32_t> check_header(std::span<const std::byte> bytes, std::uint64
 // Whether the bytes begin as a file of ours does, whatever its version.
 bool has_magic(std::span<const std::byte> bytes);
 
-std::string state_file_name(SeqId seq);         // "1-327685.kv"
+std::string state_file_name(SeqId seq);            // "1-327685.kv"
 bool is_state_file_name(const std::string& name);  // such a name, or one with ".part" behind it
 
 }  // namespace troupe::actors

@@ -31,7 +31,8 @@ class CopyQueue {
   Result<void> enqueue(std::span<const BlockId> blocks, void* memory, std::size_t block_bytes, std::uint32_t n_blocks, CopyOne one,
                        Driver& driver, Stream stream) {
     for (const BlockId block : blocks)
-      if (block >= n_blocks) return Error{ErrorCode::bad_plan, "a copy of block " + std::to_string(block) + " of " + std::to_string(n_blocks)};
+      if (block >= n_blocks)
+        return Error{ErrorCode::bad_plan, "a copy of block " + std::to_string(block) + " of " + std::to_string(n_blocks)};
     for (Copy& copy : copies_) {
       if (copy.queued.load(std::memory_order_acquire)) continue;
       copy.blocks.assign(blocks.begin(), blocks.end());

@@ -86,7 +86,8 @@ class LlamaOnHost final : public LlamaModel {
     return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
   }
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override {
-    return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_, stream);
+    return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
+                           stream);
   }
 
  private:

@@ -40,8 +40,7 @@ class HostKernels final : public Kernels {
 
   void read_block(const KvCache& kv, std::uint32_t block, void* to) override {
     const std::size_t piece = block_piece(kv);
-    for (std::uint32_t l = 0; l < kv.n_layers; ++l)
-      std::memcpy(static_cast<std::byte*>(to) + l * piece, block_at(kv, l, block), piece);
+    for (std::uint32_t l = 0; l < kv.n_layers; ++l) std::memcpy(static_cast<std::byte*>(to) + l * piece, block_at(kv, l, block), piece);
   }
 
   void write_block(const KvCache& kv, std::uint32_t block, const void* from) override {

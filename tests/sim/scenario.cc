@@ -144,7 +144,8 @@ class Maker {
       if (!one_in(3)) q.stop.max_tokens += below(14);
     if (!one_in(3)) w.device.kv_blocks = most_blocks(s) + below(3);
     for (std::uint32_t n = below(4); n > 0; --n)
-      s.events.push_back({ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
+      s.events.push_back(
+          {ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
     w.device.spill_places = 1 + below(3);
     w.device.spill_blocks = 1 + below(4);
     w.spill_min_blocks = below(3);

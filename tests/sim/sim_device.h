@@ -1,7 +1,7 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
-// table: the state of the position before, and that of an earlier one; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
-// as a wrong token. Feed cells have tags and errors as DESIGN §5.2 says.
+// table: the state of the position before, and that of an earlier one; so a block that was given away too early, a wrong table entry, a
+// missing write or a wrong position shows up as a wrong token. Feed cells have tags and errors as DESIGN §5.2 says.
 #pragma once
 
 #include <cstdint>

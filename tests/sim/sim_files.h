@@ -15,8 +15,8 @@ struct SimFilesOptions {
   // Faults, by the count of calls of that kind, from 1.
   std::set<std::uint64_t> write_errors;  // append or commit
   std::set<std::uint64_t> read_errors;
-  std::set<std::uint64_t> damages;       // the file that is made whole by that commit has bits flipped
-  std::set<std::uint64_t> truncations;   // or lacks its last byte
+  std::set<std::uint64_t> damages;      // the file that is made whole by that commit has bits flipped
+  std::set<std::uint64_t> truncations;  // or lacks its last byte
   std::uint64_t disk_bytes = ~std::uint64_t{0};
 };
 
@@ -57,7 +57,8 @@ class SimFiles final : public actors::StateFiles {
     }
     const auto& file = files_.at(seq);
     if (offset + to.size() > file.size()) return Error{ErrorCode::bad_file, "the file ends too early"};
-    std::copy(file.begin() + static_cast<std::ptrdiff_t>(offset), file.begin() + static_cast<std::ptrdiff_t>(offset + to.size()), to.begin());
+    std::copy(file.begin() + static_cast<std::ptrdiff_t>(offset), file.begin() + static_cast<std::ptrdiff_t>(offset + to.size()),
+              to.begin());
     return success();
   }
   void remove(SeqId seq) override { files_.erase(seq); }

@@ -95,8 +95,8 @@ void Witness::copy(const CopyBlocks& m) {
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
-    if (save == saves_.end() || (save->known && (save->blocks.size() < m.blocks.size() ||
-                                                 !std::equal(m.blocks.begin(), m.blocks.end(), save->blocks.begin()))))
+    if (save == saves_.end() ||
+        (save->known && (save->blocks.size() < m.blocks.size() || !std::equal(m.blocks.begin(), m.blocks.end(), save->blocks.begin()))))
       return broken("R3: " + label(m) + " copies other blocks than are to be saved");
     save->place = m.handles.place;
     c.seq = save->seq;

@@ -66,7 +66,7 @@ class Witness {
   struct Save {  // the blocks that are still to be copied
     SeqId seq;
     std::vector<BlockId> blocks;
-    bool known = true;  // false: no step has named its blocks yet
+    bool known = true;                  // false: no step has named its blocks yet
     std::uint32_t place = 0xFFFFFFFFu;  // of its copies, once there is one
   };
   struct Copy {

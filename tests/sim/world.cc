@@ -106,8 +106,8 @@ void World::route(Actor self, M m) {
                      std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
                      std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
     send(self, Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> ||
-                     std::is_same_v<M, CopyDone> || std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>)
+  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
+                     std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>)
     send(self, Actor::router, std::move(m));
   else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>)
     send(self, Actor::spill, std::move(m));

@@ -97,10 +97,10 @@ class World {
 
  private:
   enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill };
-  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened,
-                               Launch, Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample,
-                               Sampled, Deliver, Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead,
-                               DropState>;
+  using Message =
+      std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
+                   Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
+                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState>;
   struct Queue {
     Actor from;
     Actor to;

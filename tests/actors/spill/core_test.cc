@@ -110,7 +110,8 @@ TEST_F(SpillCoreTest, WhatIsWrittenInPiecesIsReadInOtherPiecesAndIsGone) {
 
 TEST_F(SpillCoreTest, ADamagedFileIsNotUsedAndIsGone) {
   make();
-  for (const std::size_t at : {std::size_t{0}, std::size_t{20}, std::size_t{40}, kStateHeaderBytes, kStateHeaderBytes + 2 * kBlockBytes - 1}) {
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{20}, std::size_t{40}, kStateHeaderBytes, kStateHeaderBytes + 2 * kBlockBytes - 1}) {
     ASSERT_EQ(write(kA, 2, 0, 2), ErrorCode::none);
     edit("1-5.kv", at, 0x5A);
     EXPECT_EQ(read(kA, 2, 0, 2), ErrorCode::bad_file) << "byte " << at;
@@ -123,7 +124,8 @@ TEST_F(SpillCoreTest, ADamagedFileIsNotUsedAndIsGone) {
 TEST_F(SpillCoreTest, ALengthThatIsNotTheRightOneIsNotUsed) {
   make();
   const std::uint64_t whole = kStateHeaderBytes + 2 * kBlockBytes;
-  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{kStateHeaderBytes - 1}, std::uint64_t{kStateHeaderBytes}, whole - 1, whole + 1}) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, std::uint64_t{kStateHeaderBytes - 1}, std::uint64_t{kStateHeaderBytes}, whole - 1, whole + 1}) {
     ASSERT_EQ(write(kA, 2, 0, 2), ErrorCode::none);
     std::filesystem::resize_file(folder.file("1-5.kv"), bytes);
     EXPECT_EQ(read(kA, 2, 0, 2), ErrorCode::bad_file) << bytes;

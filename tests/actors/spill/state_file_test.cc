@@ -115,7 +115,8 @@ TEST(StateFile, AModelIsAnotherByItsArithmetic) {
 TEST(StateFile, NamesAreOursOrNot) {
   EXPECT_EQ(state_file_name({1, 327685}), "1-327685.kv");
   for (const char* name : {"1-327685.kv", "1-5.kv.part", "12-0.kv"}) EXPECT_TRUE(is_state_file_name(name)) << name;
-  for (const char* name : {"", ".kv", "-.kv", "1-.kv", "-5.kv", "1-5", "1-5.kv.bak", "x1-5.kv", "1-5x.kv", "1-5.KV", "1-5.part", "../1-5.kv"})
+  for (const char* name :
+       {"", ".kv", "-.kv", "1-.kv", "-5.kv", "1-5", "1-5.kv.bak", "x1-5.kv", "1-5x.kv", "1-5.KV", "1-5.part", "../1-5.kv"})
     EXPECT_FALSE(is_state_file_name(name)) << name;
 }
 
