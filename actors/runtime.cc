@@ -205,9 +205,12 @@ Result<void> Runtime::Impl::stop_device() {
       result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
     }
     end(peers->router);
+    if (peers->spill) end(peers->spill);  // nothing uses the places' memory any more
     (void)ask<Done>(peers->stream, StopDevice{});
+  } else if (peers->spill) {
+    // A file may still be written from memory of the device's: it is left to whoever does.
+    return Error{ErrorCode::device_failed, "the router did not settle its steps and copies in time"};
   }
-  if (peers->spill) end(peers->spill);  // nothing uses the places' memory any more
   // A step that failed half-way may still have work on the stream.
   Result<void> gone = success();
   do {

@@ -86,7 +86,7 @@ struct Open {
   AdapterRef adapter;
   Shared<Request> params;      // its prompt may be found in the prefix cache, and goes there; none: neither
   std::vector<Token> output;   // after a preemption: the output so far
-  SeqId restore;               // its state was saved as this sequence, and comes back from its file; incarnation 0 = none
+  SeqId restore{};             // its state was saved as this sequence, and comes back from its file; incarnation 0 = none
   std::uint32_t restore_len = 0;  // positions that were saved
 };
 struct Opened {
@@ -97,7 +97,7 @@ struct Opened {
   std::uint32_t cached_len = 0;  // positions whose KV is there already
   DeviceError error;             // slot_exhausted, closed, device_lost; of a restore also kv_exhausted, overloaded
   DeviceFacts facts;
-  SeqId restore;                 // as in Open. With an error its file is untouched, else it is gone
+  SeqId restore{};               // as in Open. With an error its file is untouched, else it is gone
   bool restored = false;         // what was saved is there; false: it could not be read back, and is computed again
 };
 struct Saved {  // the answer to SaveSequenceState, once for each: the file holds `positions`, or (error) there is none
@@ -167,7 +167,7 @@ struct CopyHandles {
 struct RingReady {  // device actor -> router, once at start
   TraceCtx ctx;
   std::vector<SlotHandles> slots;
-  std::vector<CopyHandles> places;  // empty: nothing can be saved
+  std::vector<CopyHandles> places{};  // empty: nothing can be saved
 };
 struct Enqueue {
   TraceCtx ctx;

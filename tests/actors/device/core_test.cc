@@ -154,7 +154,7 @@ TEST_F(DeviceCoreTest, DuplicatesAreDropped) {
   EXPECT_EQ(reads.size(), 2u);
   on(done(1, 0));  // late, the slot has moved on
   EXPECT_EQ(core.ignored(), 5u);
-  on(done(9, 3));  // no such slot
+  on(done(9, 5));  // no such slot
   EXPECT_EQ(core.ignored(), 6u);
   EXPECT_EQ(reads.size(), 2u);
 }
