@@ -13,6 +13,14 @@ DeviceError failed(ErrorCode code, std::string what) { return device_error(Devic
 
 }  // namespace
 
+std::uint32_t RouterCore::State::first_block(std::uint32_t settled) const {
+  return std::min(model.blocks_behind(settled), settled / model.block_size);
+}
+
+std::uint32_t RouterCore::State::blocks_end(std::uint32_t settled) const {
+  return (settled + model.block_size - 1) / model.block_size;
+}
+
 SpillPlace* RouterCore::State::free_place() {
   for (SpillPlace& p : places)
     if (p.use == SpillPlace::Use::free) return &p;
@@ -66,7 +74,7 @@ void RouterCore::State::start_copy(SpillPlace& p, bool to_host, RouterOutbox& ou
 // they wrote; positions that are not settled are not saved.
 DeviceError RouterCore::State::save(RouterSequence& s, EffectOutcome& outcome, RouterOutbox& out) {
   ++stats.saves;
-  const std::uint32_t n = (s.settled_len + model.block_size - 1) / model.block_size;
+  const std::uint32_t n = blocks_end(s.settled_len) - s.behind;
   SpillPlace* p = free_place();
   if (p == nullptr || n == 0) {
     ++stats.save_failures;
@@ -82,8 +90,8 @@ DeviceError RouterCore::State::save(RouterSequence& s, EffectOutcome& outcome, R
   p->request = s.request;
   p->record = static_cast<std::uint32_t>(&s - sequences.data());
   p->positions = s.settled_len;
-  p->first_block = 0;
-  p->blocks.assign(s.table.begin(), s.table.begin() + n);
+  p->first_block = s.behind;
+  p->blocks.assign(s.table.begin() + s.behind, s.table.begin() + s.behind + n);
   p->begin = p->count = 0;
   p->holds = config.fault != RouterFault::free_before_copy;
   if (p->holds) ++s.open_copies;
@@ -111,15 +119,18 @@ void RouterCore::State::end_save(SpillPlace& p, DeviceError error, RouterOutbox&
 // Of an Open that names a saved state: slot and blocks, all or nothing.
 void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOutbox& out) {
   SpillPlace& p = *free_place();
-  const std::uint32_t n = (m.restore_len + model.block_size - 1) / model.block_size;
-  for (std::uint32_t i = 0; i < n; ++i) s.table.push_back(cache.take().value());
+  s.behind = first_block(m.restore_len);
+  s.table.assign(s.behind, kNoBlock);
+  for (std::uint32_t i = s.behind; i < blocks_end(m.restore_len); ++i) s.table.push_back(cache.take().value());
+  // At least one token is left to compute: the last known one's row gives the next.
+  s.launched_len = s.settled_len = std::min(m.restore_len, m.n_tokens - 1);
+  s.resend = true;
   p.state = m.restore;
   p.request = m.request;
   p.record = static_cast<std::uint32_t>(&s - sequences.data());
   p.positions = m.restore_len;
-  p.n_tokens = m.n_tokens;
-  p.first_block = 0;
-  p.blocks = s.table;
+  p.first_block = s.behind;
+  p.blocks.assign(s.table.begin() + s.behind, s.table.end());
   p.begin = p.count = 0;
   next_piece(p);
   p.use = SpillPlace::Use::reading;
@@ -128,8 +139,9 @@ void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOu
 
 // Why an Open that names a saved state is refused, its file untouched; code none: begin_restore will do.
 DeviceError RouterCore::State::refuse_restore(const Open& m) {
-  const std::uint32_t n = (m.restore_len + model.block_size - 1) / model.block_size;
-  if (m.restore_len == 0 || m.restore_len > m.n_tokens || m.n_tokens > model.context_length)
+  const std::uint32_t n = blocks_end(m.restore_len) - first_block(m.restore_len);
+  const bool past = m.restore_len > m.n_tokens || (model.window != 0 && m.restore_len == m.n_tokens);
+  if (n == 0 || past || m.n_tokens > model.context_length)
     return failed(ErrorCode::bad_plan, "a restore of " + std::to_string(m.restore_len) + " positions of " + std::to_string(m.n_tokens));
   if (free_place() == nullptr) return failed(ErrorCode::overloaded, "every place for bringing a sequence back is taken");
   if (n <= cache.available()) return {};
@@ -148,13 +160,12 @@ void RouterCore::State::end_restore(SpillPlace& p, const Error& error, RouterOut
   answer.restored = error.code == ErrorCode::none;
   if (answer.restored) {
     ++stats.restores;
-    // At least one token is left to compute: the last known one's row gives the next.
-    s.launched_len = s.settled_len = std::min(p.positions, p.n_tokens - 1);
-    s.resend = true;
   } else {
     ++stats.restore_failures;
-    for (auto block = s.table.rbegin(); block != s.table.rend(); ++block) (void)cache.drop(*block, false);
+    for (auto block = p.blocks.rbegin(); block != p.blocks.rend(); ++block) (void)cache.drop(*block, false);
     s.table.clear();
+    s.behind = s.launched_len = s.settled_len = 0;
+    s.resend = false;
     if (const ErrorCode code = refusal(); code != ErrorCode::none) {
       finish_release(s);
       answer.error = failed(code, error.what);
@@ -255,7 +266,7 @@ std::string RouterCore::State::check_places(std::vector<std::uint32_t>& copies) 
     if (saving && p.holds) ++copies[p.record];
     if (saving && p.holds && (q.id != p.state || !q.fenced))
       return "R3: " + label(p.state) + " is being saved, and its record is another's or not fenced";
-    if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released || q.table != p.blocks))
+    if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released || !std::equal(p.blocks.begin(), p.blocks.end(), q.table.begin() + q.behind, q.table.end())))
       return "R3: " + label(p.state) + " is being brought back into blocks that its sequence does not hold";
     if (p.use != SpillPlace::Use::copying_out) continue;
     for (std::uint32_t i = p.begin; i < p.begin + p.count; ++i)

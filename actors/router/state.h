@@ -28,8 +28,13 @@ struct RouterSequence {
   bool released = false;          // waits at its fence (R3)
   bool fenced = false;            // released with steps or copies in flight: its blocks are
   bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;   // the last step that has a row of it
+  std::uint64_t planned_in = 0;   // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;     // the last step that was accepted and has a row of it
+  // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
+  // the window and went back. Of those the device has been told `told`.
   std::vector<BlockId> table;
+  std::uint32_t behind = 0;
+  std::uint32_t told = 0;
 
   // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
   // may run ahead of what is settled), and how far they are published.
@@ -54,6 +59,12 @@ struct OpenRow {
   std::uint32_t position = 0;
   std::uint32_t ahead_blocks = 0;
   bool whole_table = false;
+};
+
+// A block from behind a window, named by steps up to `step` that were in flight when it went back (R3).
+struct WindowFence {
+  std::uint64_t step = 0;
+  BlockId block = kNoBlock;
 };
 
 // A slot of the ring, with the step that it serves.
@@ -92,7 +103,6 @@ struct SpillPlace {
   std::vector<BlockId> blocks;
   std::uint32_t positions = 0;
   std::uint32_t first_block = 0;
-  std::uint32_t n_tokens = 0;  // restore: that are known
   std::uint32_t begin = 0;     // of the piece, in blocks
   std::uint32_t count = 0;
   bool holds = false;  // save: counted in its sequence's open_copies
@@ -115,6 +125,7 @@ struct RouterCore::State {
   std::vector<std::uint32_t> free_slots;
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
+  std::vector<WindowFence> window_fences;
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
@@ -151,6 +162,9 @@ struct RouterCore::State {
   void find_prefix(RouterSequence& s);
 
   // spill.cc
+  // Of a sequence with `settled` positions: leading blocks that lie behind the window, and blocks in all.
+  std::uint32_t first_block(std::uint32_t settled) const;
+  std::uint32_t blocks_end(std::uint32_t settled) const;
   SpillPlace* free_place();
   SpillPlace* find_place(std::uint32_t index, SpillPlace::Use a, SpillPlace::Use b);
   std::uint32_t copies_in_flight() const;
@@ -165,6 +179,12 @@ struct RouterCore::State {
   void begin_restore(RouterSequence& s, const Open& m, RouterOutbox& out);
   void end_restore(SpillPlace& p, const Error& error, RouterOutbox& out);
   std::string check_places(std::vector<std::uint32_t>& copies) const;
+
+  // window.cc
+  // Gives back what no row from position `len` on reads.
+  void reclaim(RouterSequence& s, std::uint32_t len);
+  // Step `step` has settled: blocks from behind a window that it was the last to name are past their fence.
+  void settle_window(std::uint64_t step);
 
   DeviceFacts facts() const;
 };

@@ -6,8 +6,11 @@
 
 namespace troupe::actors {
 
+// With a window the last known position may read a block that went back when it was settled; it is computed once more after
+// a restore, so then it must not have been.
 bool SchedulerCore::State::may_spill(const Live& r) const {
-  return saves + restores < config.spill_places && r.settled / model.block_size > config.spill_min_blocks;
+  const std::uint32_t full = r.settled / model.block_size - model.blocks_behind(r.settled);
+  return saves + restores < config.spill_places && full > config.spill_min_blocks && (model.window == 0 || r.settled < r.known());
 }
 
 void SchedulerCore::State::spill(Live& r) {

@@ -164,17 +164,23 @@ TEST(Spill, CancelsAndAStopInTheMiddleLeaveNothing) {
   }
 }
 
-// A real model, whose KV is real: both arithmetics.
-class SpillTinyLlama : public testing::TestWithParam<bool> {};
+// Real models, whose KV is real: both arithmetics, and a sliding window, of which only what is still read is saved.
+struct RealModel {
+  const char* name;
+  const char* path;
+  bool exact;
+  std::uint32_t kv_blocks;  // too few for all
+};
+class SpillReal : public testing::TestWithParam<RealModel> {};
 
-TEST_P(SpillTinyLlama, StreamsAreTheUndisturbedOnes) {
+TEST_P(SpillReal, StreamsAreTheUndisturbedOnes) {
   const auto run = [&](std::uint32_t kv_blocks, const std::string& folder, actors::SchedulerStats& stats) {
     device::LoadOptions load;
-    load.exact = GetParam();
+    load.exact = GetParam().exact;
     load.threads = 1;
     load.kv_blocks = kv_blocks;
     load.block_size = 8;
-    auto loaded = device::load_model("tests/golden/tiny-llama", load);
+    auto loaded = device::load_model(GetParam().path, load);
     EXPECT_TRUE(loaded) << loaded.error().what;
     RuntimeOptions options = with_folder(folder);
     auto runtime = Runtime::start(options, std::move(loaded.value().driver), std::move(loaded.value().model));
@@ -203,7 +209,7 @@ TEST_P(SpillTinyLlama, StreamsAreTheUndisturbedOnes) {
   Folder folder;
   actors::SchedulerStats plenty, pressed;
   const auto undisturbed = run(256, "", plenty);
-  EXPECT_EQ(run(26, folder.path(), pressed), undisturbed);
+  EXPECT_EQ(run(GetParam().kv_blocks, folder.path(), pressed), undisturbed);
   EXPECT_EQ(plenty.preemptions, 0u);
   EXPECT_GT(pressed.spills, 1u);
   EXPECT_GT(pressed.restores, 1u);
@@ -211,8 +217,11 @@ TEST_P(SpillTinyLlama, StreamsAreTheUndisturbedOnes) {
   EXPECT_EQ(folder.count(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Arithmetics, SpillTinyLlama, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Exact" : "Fast"; });
+INSTANTIATE_TEST_SUITE_P(All, SpillReal,
+                         testing::Values(RealModel{"LlamaFast", "tests/golden/tiny-llama", false, 26},
+                                         RealModel{"LlamaExact", "tests/golden/tiny-llama", true, 26},
+                                         RealModel{"Window", "tests/golden/tiny-mistral-swa", false, 20}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace troupe

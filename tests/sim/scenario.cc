@@ -7,8 +7,6 @@ namespace troupe::sim {
 
 namespace {
 
-std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
-
 class Maker {
  public:
   explicit Maker(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -45,9 +43,10 @@ class Maker {
   // That the longest request needs.
   static std::uint32_t most_blocks(const Scenario& s) {
     std::uint32_t most = 1;
+    const ModelInfo model = sim_model(s.world.device);
     for (const Request& q : s.requests) {
       const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
-      most = std::max(most, blocks_for(std::min(positions, s.world.device.context), s.world.device.block_size));
+      most = std::max(most, static_cast<std::uint32_t>(model.blocks_needed(std::min(positions, model.context_length))));
     }
     return most;
   }
@@ -69,6 +68,7 @@ class Maker {
     d.max_rows = 2 + below(7);
     d.max_step_tokens = 24;
     d.max_logits_rows = 1 + below(4);
+    d.window = one_in(3) ? 2 + below(10) : 0;
   }
 
   Request request(const SimDeviceOptions& d, std::uint64_t client) {
@@ -140,10 +140,11 @@ class Maker {
   // Preempted sequences are saved to files, which now and then cannot be written, read, or trusted.
   void spill(Scenario& s) {
     WorldOptions& w = s.world;
+    w.max_batch = 2 + below(5);
     for (Request& q : s.requests)
-      if (!one_in(3)) q.stop.max_tokens += below(14);
-    if (!one_in(3)) w.device.kv_blocks = most_blocks(s) + below(3);
-    for (std::uint32_t n = below(4); n > 0; --n)
+      if (!one_in(4)) q.stop.max_tokens += 4 + below(14);
+    if (!one_in(4)) w.device.kv_blocks = most_blocks(s) + below(3);
+    for (std::uint32_t n = below(6); n > 0; --n)
       s.events.push_back(
           {ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
     w.device.spill_places = 1 + below(3);
@@ -196,6 +197,7 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
   o.device.vocab = s.world.device.vocab;
   o.device.block_size = s.world.device.block_size;
   o.device.context = s.world.device.context;
+  o.device.window = s.world.device.window;
   o.device.kv_blocks = 256;
   World world(o);
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
@@ -262,6 +264,7 @@ void count(World& w, Coverage& c) {
   const SimFiles::Faults& io = w.files().faults();
   c.add(Path::write_errors, io.write), c.add(Path::disk_full, io.full), c.add(Path::read_errors, io.read);
   c.add(Path::damaged_files, io.damaged), c.add(Path::copy_errors, w.device().faults().copy);
+  c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
   c.add(Path::event_errors, f.event), c.add(Path::readback_errors, f.readback), c.add(Path::enqueue_errors, f.enqueue);

@@ -258,9 +258,9 @@ void World::deliver(Actor to, const Message& m) {
       },
       m);
   if (!witness_.violation().empty()) broken(witness_.violation());
-  if (to == Actor::router)
+  if (to == Actor::router && options_.own_checks)
     if (auto e = router_.check(); !e.empty()) broken(e);
-  if (to == Actor::scheduler)
+  if (to == Actor::scheduler && options_.own_checks)
     if (auto e = scheduler_.check(); !e.empty()) broken(e);
 }
 
@@ -346,9 +346,16 @@ void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
   std::vector<std::uint64_t> states;
+  std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
   const auto push = [&](Token id) {
     const auto position = static_cast<std::uint32_t>(states.size());
-    states.push_back(position == 0 ? sim_state(0, 0, 0, id) : sim_state(states.back(), states[sim_earlier(position)], position, id));
+    std::uint64_t before = position == 0 ? 0 : states.back();
+    if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
+    states.push_back(sim_state(before, position, id));
+    state = states.back();
+    if (device.window == 0) return;
+    state = 0;
+    for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);
   };
   for (const Token id : q.prompt) push(id);
   std::vector<Token> out;
@@ -361,7 +368,6 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
       bar.insert(bar.end(), q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end());
     }
     if (closed) bar.insert(bar.end(), {q.think->bar_a, q.think->bar_b});
-    const std::uint64_t state = states.back();
     Token id = static_cast<Token>(state % device.vocab);
     if (bar.size() > 2) {
       std::vector<float> logits(device.vocab);
