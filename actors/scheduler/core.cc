@@ -156,7 +156,7 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
     r->phase = Live::Phase::waiting;
   }
   if (restore) s.unblock();
-  if (restore && m.error.code != ErrorCode::none) s.restore_refused(ours ? r : nullptr, m);
+  if (restore && m.error.code != ErrorCode::none) s.restore_refused(ours && r->phase == Live::Phase::waiting ? r : nullptr, m);
   s.advance(now, out);
 }
 

@@ -296,6 +296,18 @@ TEST_F(SchedulerSpill, ARefusedOpenOfWhatEndedLeavesItsFileToDrop) {
   EXPECT_EQ(drops, (std::vector<SeqId>{{1, 2}}));
 }
 
+TEST_F(SchedulerSpill, ARefusedOpenThatEndsEverythingLeavesItsFileToDrop) {
+  make();
+  preempt();
+  accept();
+  facts.free_blocks = 8;
+  saved();
+  settle();
+  answer_open(0, false, ErrorCode::device_lost);
+  EXPECT_EQ(ends[2], FinishReason::error);
+  EXPECT_EQ(drops, (std::vector<SeqId>{{1, 2}}));
+}
+
 TEST_F(SchedulerSpill, AnEndOfEverythingDropsAllFiles) {
   make();
   preempt();
