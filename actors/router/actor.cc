@@ -13,6 +13,9 @@ RouterShell::behavior_type RouterShell::make_behavior() {
       [this](const Completed& m) { handle(this, m); },
       [this](const Lora& m) { handle(this, m); },
       [this](const TableChanged& m) { handle(this, m); },
+      [this](const CopyDone& m) { handle(this, m); },
+      [this](const StateWritten& m) { handle(this, m); },
+      [this](const StateRead& m) { handle(this, m); },
       [this](const Teardown& m) {
         auto promise = make_response_promise<TornDown>();
         teardowns_.emplace_back(promise);

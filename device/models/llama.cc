@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/host/copy_queue.h"
 #include "device/models/device_memory.h"
 #include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
@@ -58,6 +59,14 @@ class LlamaOnHost final : public LlamaModel {
   }
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
+  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
+  Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
+    return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
+  }
+  Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override {
+    return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
+                           stream);
+  }
 
  private:
   // Everything a step in flight needs, captured when it is enqueued.
@@ -78,6 +87,8 @@ class LlamaOnHost final : public LlamaModel {
   Result<std::uint32_t> check(const StepView& step) const;  // tokens over all rows
   void forward(StepContext& c);
   void argmax(StepContext& c);
+  void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
+  void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
   static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
@@ -101,6 +112,7 @@ class LlamaOnHost final : public LlamaModel {
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
   StepContext* last_ = nullptr;
+  CopyQueue<LlamaOnHost> copies_{*this};
 };
 
 Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const TensorSource> source, ModelConfig config,

@@ -39,6 +39,7 @@ struct Outcome {
 struct Faults {
   actors::SchedulerFault scheduler = actors::SchedulerFault::none;
   actors::RouterFault router = actors::RouterFault::none;
+  actors::SpillFault spill = actors::SpillFault::none;
   actors::LoraFault lora = actors::LoraFault::none;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -22,7 +23,9 @@
 #include "actors/router/core.h"
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/spill/core.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/sim_files.h"
 #include "tests/sim/witness.h"
 
 namespace troupe::sim {
@@ -42,7 +45,11 @@ struct WorldOptions {
   actors::RouterFault router_fault = actors::RouterFault::none;
   actors::LoraFault lora_fault = actors::LoraFault::none;
   actors::LoraPolicy lora_policy = actors::LoraPolicy::scoped;
-  SimDeviceOptions device;
+  SimDeviceOptions device;  // with spill places, preempted sequences are saved
+  std::uint32_t spill_min_blocks = 0;
+  std::uint64_t spill_limit = ~std::uint64_t{0};
+  actors::SpillFault spill_fault = actors::SpillFault::none;
+  SimFilesOptions files;
 };
 
 // What a client saw of its newest request.
@@ -90,16 +97,19 @@ class World {
   actors::LoraCore& lora_core() { return lora_; }
   actors::DeviceCore& device_core() { return device_core_; }
   SimDevice& device() { return device_; }
+  actors::SpillCore& spill() { return *spill_; }
+  SimFiles& files() { return *files_; }
   TimeNs now() const { return now_; }
   std::vector<std::string> log;  // one line a message, if keep_log
   bool keep_log = false;
 
  private:
-  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, lora, loader };
-  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened,
-                               Launch, Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample,
-                               Sampled, Deliver, Halt, LoraSubmit, LoraAnswer, LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora,
-                               ChangeTable, TableChanged>;
+  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill, lora, loader };
+  using Message =
+      std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
+                   Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
+                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged>;
   struct Queue {
     Actor from;
     Actor to;
@@ -146,6 +156,9 @@ class World {
   actors::RouterCore router_;
   actors::DeviceCore device_core_;
   actors::SamplerCore sampler_;
+  std::shared_ptr<SimFiles> files_;
+  std::unique_ptr<actors::SpillCore> spill_;
+  actors::SpillOutbox spill_out_;
   actors::LoraCore lora_;
   actors::DispatcherOutbox dispatcher_out_;
   actors::SchedulerOutbox scheduler_out_;
@@ -155,7 +168,7 @@ class World {
   actors::LoraOutbox lora_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::optional<TimeNs> timers_[9];  // by actor
+  std::optional<TimeNs> timers_[10];  // by actor
   std::vector<SubmitReply> replies_;
   std::map<std::uint64_t, Stream> streams_;
   std::vector<Accepting> accepted_;  // by generation - 1

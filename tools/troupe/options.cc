@@ -39,6 +39,9 @@ po::options_description common_options() {
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
   add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
   add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
+  add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
+      "save what preempted requests had computed in files there (default: compute it again)");
+  add("spill-limit", po::value<std::int64_t>()->default_value(4096)->value_name("MIB"), "most that lies in it at a time");
   add("log-level", po::value<std::string>()->default_value("warning")->value_name("LEVEL"), "trace, debug, info, warning, error or off");
   return out;
 }
@@ -65,6 +68,8 @@ CommonOptions to_common(const po::variables_map& values) {
   out.exact = values["exact"].as<bool>();
   out.max_loras = to_count(values, "max-loras", 0, 1024);
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
+  if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
+  out.spill_limit = to_count(values, "spill-limit", 0, 1u << 24);
   out.log_level = values["log-level"].as<std::string>();
   return out;
 }
@@ -108,7 +113,7 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--max-loras", "--max-lora-rank", "--log-level"}) {
+  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--max-loras", "--max-lora-rank", "--spill-dir", "--spill-limit", "--log-level"}) {
     if (word == name) return true;
   }
   return false;

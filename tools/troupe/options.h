@@ -32,6 +32,8 @@ struct CommonOptions {
   bool exact = false;
   std::uint32_t max_loras = 0;   // adapter slots
   std::uint32_t max_lora_rank = 16;
+  std::string spill_dir;         // empty = preempted requests are computed again
+  std::uint64_t spill_limit = 4096;  // MiB
   std::string log_level = "warning";
 };
 
