@@ -63,10 +63,10 @@ TEST_P(LoraControls, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LoraControls,
-                         testing::Values(Control{"ApplyWithATicketInFlight", {{}, RouterFault::lora_in_flight, {}}, 200},
-                                         Control{"CountUsersAtTheirFinish", {{}, RouterFault::lora_at_finish, {}}, 3000},
-                                         Control{"ReuseTheOldGenerationsBlocks", {{}, {}, LoraFault::keep_generation}, 3000},
-                                         Control{"AdmissionStaysOpen", {{}, {}, LoraFault::never_closes}, 200}),
+                         testing::Values(Control{"ApplyWithATicketInFlight", {{}, RouterFault::lora_in_flight, {}, {}}, 200},
+                                         Control{"CountUsersAtTheirFinish", {{}, RouterFault::lora_at_finish, {}, {}}, 3000},
+                                         Control{"ReuseTheOldGenerationsBlocks", {{}, {}, {}, LoraFault::keep_generation}, 3000},
+                                         Control{"AdmissionStaysOpen", {{}, {}, {}, LoraFault::never_closes}, 200}),
                          [](const auto& info) { return info.param.name; });
 
 LoraCommand load(const std::string& name, const std::string& path, std::uint32_t slot = 0) {
