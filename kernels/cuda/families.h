@@ -23,13 +23,10 @@ namespace troupe::kernels {
 
 inline constexpr std::uint32_t kAttentionSplit = 256;
 
-// Where a position's key and value lie in the cache, in BF16: [layer][block][KV head]{K, V}[position][head_dim]. head_dim is
-// even, and at most 256.
-struct CudaKvLayout {
-  static std::size_t bytes(const KvCache& kv) {
-    return std::size_t{2} * 2 * kv.n_layers * kv.n_blocks * kv.n_kv_heads * kv.block_size * kv.head_dim;
-  }
-};
+// Bytes of the cache: BF16, [layer][block][KV head]{K, V}[position][head_dim]. head_dim is even, and at most 256.
+constexpr std::size_t cuda_kv_bytes(const KvCache& kv) {
+  return std::size_t{2} * 2 * kv.n_layers * kv.n_blocks * kv.n_kv_heads * kv.block_size * kv.head_dim;
+}
 
 // embed.cu
 void launch_embed(const Weight& w, const StepToken* tokens, std::uint32_t n_tokens, float* x, CudaStream stream);
