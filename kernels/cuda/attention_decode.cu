@@ -94,8 +94,8 @@ void launch_attention_decode(const AttentionArgs& args, const KvCache& kv, const
   const std::uint32_t n_pieces = divide_up(max_context, kAttentionSplit);
   with_words(kv.head_dim, [&](auto words) {
     constexpr int kWords = decltype(words)::value;
-    launch(&decode_kernel<kWords>, {args.n_tokens, std::size_t{kv.n_kv_heads} * divide_up(group, warps), n_pieces}, 32 * warps, stream, args,
-           kv, tables, n_pieces, partial);
+    launch(&decode_kernel<kWords>, {args.n_tokens, std::size_t{kv.n_kv_heads} * divide_up(group, warps), n_pieces}, 32 * warps, stream,
+           args, kv, tables, n_pieces, partial);
     launch(&merge_kernel<kWords>, {args.n_tokens, args.n_heads}, 32, stream, args, kv.head_dim, n_pieces, partial);
   });
 }

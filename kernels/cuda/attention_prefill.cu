@@ -14,7 +14,8 @@ __global__ void prefill_kernel(const AttentionArgs a, const KvCache kv, const Bl
   TROUPE_SHARED(Shared, s);
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const std::uint32_t group = a.n_heads / kv.n_kv_heads, kv_head = blockIdx.y, n_rows = a.n_tokens * group;
-  const std::uint32_t first_row = blockIdx.x * kAttentionWarps, end_row = smaller(first_row + kAttentionWarps, n_rows), r = first_row + warp;
+  const std::uint32_t first_row = blockIdx.x * kAttentionWarps, end_row = smaller(first_row + kAttentionWarps, n_rows),
+                      r = first_row + warp;
   const bool mine = r < end_row;
   const std::size_t t = mine ? r / group : 0;
   const std::uint32_t head = kv_head * group + (mine ? r % group : 0);
@@ -67,8 +68,8 @@ __global__ void prefill_kernel(const AttentionArgs a, const KvCache kv, const Bl
 void launch_attention_prefill(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables, CudaStream stream) {
   const std::size_t rows = std::size_t{args.n_tokens} * (args.n_heads / kv.n_kv_heads);
   with_words(kv.head_dim, [&](auto words) {
-    launch(&prefill_kernel<decltype(words)::value>, {divide_up<std::size_t>(rows, kAttentionWarps), kv.n_kv_heads}, 32 * kAttentionWarps, stream,
-           args, kv, tables);
+    launch(&prefill_kernel<decltype(words)::value>, {divide_up<std::size_t>(rows, kAttentionWarps), kv.n_kv_heads}, 32 * kAttentionWarps,
+           stream, args, kv, tables);
   });
 }
 

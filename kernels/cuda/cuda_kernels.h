@@ -17,9 +17,9 @@ namespace troupe::kernels {
 
 struct CudaKernelsOptions {
   CudaStream stream = nullptr;
-  std::uint32_t max_context = 1;        // positions that attention may read
+  std::uint32_t max_context = 1;         // positions that attention may read
   std::uint32_t max_decode_tokens = 64;  // up to so many tokens a call, attention is spread over pieces of the context
-  float* partial = nullptr;             // attention_partial_floats(max_decode_tokens, ...) of device memory
+  float* partial = nullptr;              // attention_partial_floats(max_decode_tokens, ...) of device memory
 };
 
 // head_dim of every KV cache: even, up to 256.

@@ -12,7 +12,8 @@ namespace troupe::kernels {
 __device__ inline std::uint32_t* key_words(const KvCache& kv, const std::uint32_t* table, std::uint32_t layer, std::uint32_t head,
                                            std::uint32_t position) {
   const std::size_t block = table[position / kv.block_size] - 1;
-  const std::size_t vector = (((layer * std::size_t{kv.n_blocks} + block) * kv.n_kv_heads + head) * 2 * kv.block_size) + position % kv.block_size;
+  const std::size_t vector =
+      (((layer * std::size_t{kv.n_blocks} + block) * kv.n_kv_heads + head) * 2 * kv.block_size) + position % kv.block_size;
   return static_cast<std::uint32_t*>(kv.data) + vector * (kv.head_dim / 2);
 }
 

@@ -18,7 +18,7 @@
 #ifdef __CUDACC__
 #define TROUPE_SHARED(Type, name) __shared__ Type name
 #else
-#define TROUPE_SHARED(Type, name)    \
+#define TROUPE_SHARED(Type, name)   \
   static const char name##_key = 0; \
   Type& name = *static_cast<std::add_pointer_t<Type>>(::troupe::simt::shared_memory(&name##_key, sizeof(Type)))
 #endif
@@ -26,7 +26,7 @@
 namespace troupe::kernels {
 
 struct Grid {
-  std::size_t x = 1;  // up to 2^31 - 1
+  std::size_t x = 1;         // up to 2^31 - 1
   std::size_t y = 1, z = 1;  // up to 65535
 };
 

@@ -7,7 +7,7 @@ namespace troupe::kernels {
 
 namespace {
 
-constexpr std::uint32_t kSlice = 32;               // columns in shared memory at a time
+constexpr std::uint32_t kSlice = 32;              // columns in shared memory at a time
 constexpr std::uint32_t kPitch = kSlice / 2 + 4;  // words from one row to the next there: fragments are read without conflicts
 
 struct MatmulShape {

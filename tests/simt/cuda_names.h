@@ -33,7 +33,8 @@ inline void exchange(void* const* arguments) {
     auto* to = static_cast<Exchange*>(arguments[i]);
     if (to == nullptr) continue;
     const auto* from = static_cast<const Exchange*>(arguments[to->source % 32]);
-    if (from == nullptr) throw Fault("lane " + std::to_string(i) + " reads lane " + std::to_string(to->source % 32) + ", which is not in the mask");
+    if (from == nullptr)
+      throw Fault("lane " + std::to_string(i) + " reads lane " + std::to_string(to->source % 32) + ", which is not in the mask");
     std::memcpy(to->result, from->value, sizeof to->result);
   }
 }

@@ -20,9 +20,9 @@ struct Tiny {
   const char* type;  // of a GGUF; "": the safetensors
 };
 constexpr Tiny kTiny[] = {
-    {"tiny-llama", "F32"},  {"tiny-llama", "F16"},  {"tiny-llama", "BF16"}, {"tiny-llama", "Q8_0"},   {"tiny-llama", "Q4_0"},       {"tiny-llama", "Q4_1"},
-    {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", ""},  {"tiny-mistral", ""}, {"tiny-mistral-swa", ""},
-    {"tiny-qwen2", ""},       {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},
+    {"tiny-llama", "F32"},    {"tiny-llama", "F16"},    {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"}, {"tiny-llama", "Q4_0"},
+    {"tiny-llama", "Q4_1"},   {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", ""},    {"tiny-mistral", ""},
+    {"tiny-mistral-swa", ""}, {"tiny-qwen2", ""},       {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},
 };
 
 std::string path_of(const Tiny& t) {
@@ -38,7 +38,8 @@ class SimtTiny : public testing::TestWithParam<Tiny> {};
 // same greedy ids fed on the device, which must be the argmax of the row before.
 TEST_P(SimtTiny, LogitsAndGreedyIds) {
   const Tiny tiny = GetParam();
-  const std::string golden_path = std::string("tests/golden/") + tiny.model + (*tiny.type == 0 ? "/golden" : std::string("/golden.") + tiny.type);
+  const std::string golden_path =
+      std::string("tests/golden/") + tiny.model + (*tiny.type == 0 ? "/golden" : std::string("/golden.") + tiny.type);
   const auto cases = golden::read_cases(golden_path + ".json");
   const auto tensors = golden::read_safetensors(golden_path + ".safetensors");
   ASSERT_FALSE(cases.empty());
@@ -99,7 +100,8 @@ TEST(SimtExact, BitsDependOnTheTokensAlone) {
   }
   SimtLlama model("tests/golden/tiny-llama/tiny-llama.Q4_1.gguf", {.seed = 99, .max_decode_tokens = 0});
   const auto other = [&](std::uint32_t slot, std::uint32_t position, std::uint32_t count) {
-    return LlamaRow{.slot = slot, .position = position, .ids = std::vector<std::uint32_t>(count, 7 + slot + position), .wants = slot % 2 == 0};
+    return LlamaRow{
+        .slot = slot, .position = position, .ids = std::vector<std::uint32_t>(count, 7 + slot + position), .wants = slot % 2 == 0};
   };
   model.step({other(1, 0, 9), {.slot = 5, .position = 0, .ids = {prompt.begin(), prompt.begin() + 10}, .wants = false}});
   LlamaAnswer a = model.step({other(2, 0, 3), {.slot = 5, .position = 10, .ids = {prompt.begin() + 10, prompt.end()}}, other(1, 9, 1)});
@@ -107,7 +109,8 @@ TEST(SimtExact, BitsDependOnTheTokensAlone) {
     const std::size_t row = i == 0 ? 1 : 0, output = i == 0 ? 1 : 0;
     ASSERT_EQ(std::memcmp(a.logits[output].data(), alone[i].data(), alone[i].size() * sizeof(float)), 0) << i;
     ASSERT_EQ(a.rows[row].id, ids[i]);
-    a = model.step({{.slot = 5, .position = n + i, .feed_row = static_cast<std::uint32_t>(row)}, other(2, 3 + i, 1), other(1, 10 + 2 * i, 2)});
+    a = model.step(
+        {{.slot = 5, .position = n + i, .feed_row = static_cast<std::uint32_t>(row)}, other(2, 3 + i, 1), other(1, 10 + 2 * i, 2)});
     ASSERT_EQ(a.rows[0].input, ids[i]);
     ASSERT_EQ(a.rows[0].status, kernels::Status::ok);
   }

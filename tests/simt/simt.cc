@@ -21,12 +21,13 @@ namespace {
 namespace ctx = boost::context;
 
 constexpr std::size_t kStackBytes = 128 * 1024;
+constexpr std::size_t kStackStep = 9 * 64;
 constexpr unsigned kMaxThreads = 1024;
 
 struct Abort {};  // unwinds a thread of a launch that failed
 
 std::string place(const char* operation, const Where& w) {
-  return std::string(operation) + " (" + w.file_name() + ":" + std::to_string(w.line()) + ")";
+  return std::string(operation) + " (" + w.file + ":" + std::to_string(w.line) + ")";
 }
 
 }  // namespace
@@ -58,6 +59,7 @@ struct Machine::State {
   Dim3 grid, block, block_at;
   unsigned threads = 0;
   std::vector<unsigned> ready;
+  unsigned at_warp[kMaxThreads / 32] = {};  // by warp: the lanes that wait there
   std::vector<std::pair<const void*, std::unique_ptr<std::byte[]>>> shared;
   std::string fault;
   bool abort = false, quit = false;
@@ -66,9 +68,10 @@ struct Machine::State {
   std::size_t main_size = 0;
   void* main_fake = nullptr;
 
-  std::uint64_t next() {
+  // Below n (n < 2^32).
+  std::size_t draw(std::size_t n) {
     random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-    return random * 0x2545F4914F6CDD1Dull >> 32;
+    return (random * 0x2545F4914F6CDD1Dull >> 32) * n >> 32;
   }
   void resume(Lane& l);
   void leave(Lane& l);
@@ -139,17 +142,20 @@ void Machine::State::make_lanes() {
     ctx::protected_fixedsize_stack stacks(kStackBytes);
     const ctx::stack_context stack = stacks.allocate();
     l.stack_bottom = static_cast<const char*>(stack.sp) - kStackBytes;
-    l.fiber = ctx::fiber(std::allocator_arg, ctx::preallocated(stack.sp, stack.size, stack), stacks, [this, &l](ctx::fiber&& from) {
+    // Stacks begin at different lines of their pages, so that they do not share a few sets of the CPU's cache.
+    const std::size_t skip = l.linear % 64 * kStackStep;
+    l.fiber = ctx::fiber(std::allocator_arg, ctx::preallocated(static_cast<char*>(stack.sp) - skip, stack.size - skip, stack), stacks,
+                         [this, &l](ctx::fiber&& from) {
 #if defined(__SANITIZE_ADDRESS__)
-      __sanitizer_finish_switch_fiber(nullptr, &main_bottom, &main_size);
+                           __sanitizer_finish_switch_fiber(nullptr, &main_bottom, &main_size);
 #endif
-      l.scheduler = std::move(from);
-      lane_main(l);
+                           l.scheduler = std::move(from);
+                           lane_main(l);
 #if defined(__SANITIZE_ADDRESS__)
-      __sanitizer_start_switch_fiber(nullptr, main_bottom, main_size);
+                           __sanitizer_start_switch_fiber(nullptr, main_bottom, main_size);
 #endif
-      return std::move(l.scheduler);
-    });
+                           return std::move(l.scheduler);
+                         });
     lanes.push_back(std::move(lane));
   }
 }
@@ -157,17 +163,21 @@ void Machine::State::make_lanes() {
 // If every lane of the mask of `arrived` waits there, they go on.
 void Machine::State::release_warp(Lane& arrived) {
   const unsigned first = arrived.linear / 32 * 32;
+  unsigned& waiting = at_warp[arrived.linear / 32];
+  waiting |= 1u << arrived.linear % 32;
+  const unsigned there = threads - first < 32 ? (1u << (threads - first)) - 1 : ~0u;
+  if ((arrived.mask & ~there) != 0) {
+    fault = place(arrived.operation, arrived.where) + " names lanes that the block does not have";
+    return;
+  }
+  if ((waiting & arrived.mask) != arrived.mask) return;
   void* arguments[32] = {};
   for (unsigned i = 0; i < 32; ++i) {
     if ((arrived.mask >> i & 1) == 0) continue;
-    if (first + i >= threads) {
-      fault = place(arrived.operation, arrived.where) + " names lanes that the block does not have";
-      return;
-    }
     const Lane& l = *lanes[first + i];
-    if (l.mode != Mode::at_warp) return;
-    if (l.mask != arrived.mask || l.complete != arrived.complete || l.where.line() != arrived.where.line()) {
-      fault = "lanes of one mask wait at different places: " + place(l.operation, l.where) + " and " + place(arrived.operation, arrived.where);
+    if (l.mask != arrived.mask || l.complete != arrived.complete || l.where.line != arrived.where.line) {
+      fault =
+          "lanes of one mask wait at different places: " + place(l.operation, l.where) + " and " + place(arrived.operation, arrived.where);
       return;
     }
     arguments[i] = l.argument;
@@ -178,6 +188,7 @@ void Machine::State::release_warp(Lane& arrived) {
     fault = place(arrived.operation, arrived.where) + ": " + e.what();
     return;
   }
+  waiting &= ~arrived.mask;
   for (unsigned i = 0; i < 32; ++i) {
     if ((arrived.mask >> i & 1) == 0) continue;
     lanes[first + i]->mode = Mode::ready;
@@ -190,8 +201,9 @@ void Machine::State::release_block() {
   const Lane& first = *lanes[0];
   for (unsigned i = 0; i < threads; ++i) {
     Lane& l = *lanes[i];
-    if (l.where.line() != first.where.line() || std::strcmp(l.where.file_name(), first.where.file_name()) != 0) {
-      fault = "threads of one block wait at different places: " + place(l.operation, l.where) + " and " + place(first.operation, first.where);
+    if (l.where.line != first.where.line || std::strcmp(l.where.file, first.where.file) != 0) {
+      fault =
+          "threads of one block wait at different places: " + place(l.operation, l.where) + " and " + place(first.operation, first.where);
       return;
     }
     any |= l.value;
@@ -211,13 +223,14 @@ std::string Machine::State::deadlock() const {
     if (l.mode != Mode::done && waits == nullptr) waits = &l;
   }
   return "a barrier that some threads never reach: " + std::to_string(at_block) + " of " + std::to_string(threads) +
-         " threads wait for the block, " + std::to_string(at_warp) + " for their warp, " + std::to_string(left) + " have left; one waits at " +
-         place(waits->operation, waits->where);
+         " threads wait for the block, " + std::to_string(at_warp) + " for their warp, " + std::to_string(left) +
+         " have left; one waits at " + place(waits->operation, waits->where);
 }
 
 void Machine::State::run_block() {
   for (auto& s : shared) s.second.reset();
   shared.clear();
+  std::fill(std::begin(at_warp), std::end(at_warp), 0u);
   ready.resize(threads);
   std::iota(ready.begin(), ready.end(), 0u);
   for (unsigned i = 0; i < threads; ++i) {
@@ -236,7 +249,7 @@ void Machine::State::run_block() {
       }
       if (!fault.empty()) return;
     }
-    const std::size_t pick = next() % ready.size();
+    const std::size_t pick = draw(ready.size());
     Lane& l = *lanes[ready[pick]];
     ready[pick] = ready.back();
     ready.pop_back();
@@ -291,7 +304,7 @@ void Machine::launch(Dim3 grid, Dim3 block, const std::function<void()>& body) {
   s.make_lanes();
   std::vector<std::uint32_t> order(blocks);
   std::iota(order.begin(), order.end(), 0u);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[s.next() % i]);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[s.draw(i)]);
   for (const std::uint32_t b : order) {
     s.block_at = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     s.run_block();
@@ -344,7 +357,7 @@ void* shared_memory(const void* key, std::size_t bytes) {
 
 void may_switch() {
   Lane& l = self("an atomic");
-  if (l.machine->next() % 2 != 0) l.machine->suspend(l);
+  if (l.machine->draw(2) != 0) l.machine->suspend(l);
 }
 
 }  // namespace troupe::simt

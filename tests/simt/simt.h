@@ -15,12 +15,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <stdexcept>
 
 namespace troupe::simt {
 
-using Where = std::source_location;
+// A place in the sources: that of the call, where it is a default argument.
+struct Where {
+  const char* file = "";
+  unsigned line = 0;
+  static constexpr Where current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) { return {file, line}; }
+};
 
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;

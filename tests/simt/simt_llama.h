@@ -124,8 +124,8 @@ class SimtLlama {
     auto qkv = floats(std::size_t{n} * (c.q_width() + 2 * c.kv_width())), attended = floats(std::size_t{n} * c.q_width());
     auto gate = floats(std::size_t{n} * c.ffn), up = gate;
     auto chosen = floats(std::size_t{outputs} * c.width), logits = floats(std::size_t{outputs} * c.vocab), out = logits;
-    const device::LlamaScratch scratch{tokens.data(), angles.data(), x.data(),      h.data(),      qkv.data(),
-                                       attended.data(), gate.data(), up.data(), chosen.data(), logits.data()};
+    const device::LlamaScratch scratch{tokens.data(),   angles.data(), x.data(),  h.data(),      qkv.data(),
+                                       attended.data(), gate.data(),   up.data(), chosen.data(), logits.data()};
     LlamaAnswer answer;
     answer.rows.resize(rows.size());
     auto& cells = cells_[tag_ % 2];
@@ -140,7 +140,8 @@ class SimtLlama {
     feed.tables = tables_, feed.tokens = tokens.data(), feed.readback = answer.rows.data();
     device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, kv_, feed, n, outputs);
     kernels_->argmax(rows.data(), feed.n_rows, logits.data(), c.vocab, tag_, cells.data(), answer.rows.data(), out.data());
-    for (std::uint32_t o = 0; o < outputs; ++o) answer.logits.emplace_back(out.begin() + std::size_t{o} * c.vocab, out.begin() + std::size_t{o + 1} * c.vocab);
+    for (std::uint32_t o = 0; o < outputs; ++o)
+      answer.logits.emplace_back(out.begin() + std::size_t{o} * c.vocab, out.begin() + std::size_t{o + 1} * c.vocab);
     return answer;
   }
 

@@ -158,9 +158,24 @@ TEST(Simt, MmaIsTheProduct) {
 }
 
 TEST(SimtFaults, ABarrierThatSomeThreadsNeverReach) {
-  EXPECT_TRUE(contains(fault_of({1}, {64}, [] { if (threadIdx.x != 40) __syncthreads(); }), "never reach"));
-  EXPECT_TRUE(contains(fault_of({1}, {64}, [] { if (threadIdx.x % 32 != 3) __shfl_xor_sync(~0u, 1, 1); }), "never reach"));
-  EXPECT_TRUE(contains(fault_of({1}, {64}, [] { if (threadIdx.x < 32) __syncthreads(); else __syncwarp(); }), "never reach"));
+  EXPECT_TRUE(contains(fault_of({1}, {64},
+                                [] {
+                                  if (threadIdx.x != 40) __syncthreads();
+                                }),
+                       "never reach"));
+  EXPECT_TRUE(contains(fault_of({1}, {64},
+                                [] {
+                                  if (threadIdx.x % 32 != 3) __shfl_xor_sync(~0u, 1, 1);
+                                }),
+                       "never reach"));
+  EXPECT_TRUE(contains(fault_of({1}, {64},
+                                [] {
+                                  if (threadIdx.x < 32)
+                                    __syncthreads();
+                                  else
+                                    __syncwarp();
+                                }),
+                       "never reach"));
 }
 
 TEST(SimtFaults, DifferentPlacesTakenForOneBarrier) {
@@ -184,8 +199,16 @@ TEST(SimtFaults, DifferentPlacesTakenForOneBarrier) {
 
 TEST(SimtFaults, LanesThatAreNotThere) {
   EXPECT_TRUE(contains(fault_of({1}, {32}, [] { __syncwarp(1u); }), "not in the mask"));
-  EXPECT_TRUE(contains(fault_of({1}, {32}, [] { if (threadIdx.x < 2) __shfl_sync(3u, 1, 5); }), "not in the mask"));
-  EXPECT_TRUE(contains(fault_of({1}, {40}, [] { if (threadIdx.x >= 32) __syncwarp(); }), "does not have"));
+  EXPECT_TRUE(contains(fault_of({1}, {32},
+                                [] {
+                                  if (threadIdx.x < 2) __shfl_sync(3u, 1, 5);
+                                }),
+                       "not in the mask"));
+  EXPECT_TRUE(contains(fault_of({1}, {40},
+                                [] {
+                                  if (threadIdx.x >= 32) __syncwarp();
+                                }),
+                       "does not have"));
 }
 
 TEST(SimtFaults, LaunchesThatCudaRefuses) {
@@ -198,10 +221,22 @@ TEST(SimtFaults, LaunchesThatCudaRefuses) {
 TEST(SimtFaults, TheMachineGoesOnAfterOne) {
   Machine m(9);
   for (int round = 0; round < 3; ++round) {
-    EXPECT_THROW(m.launch({4}, {96}, [] { if (threadIdx.x == 0) __syncthreads(); }), Fault);
-    EXPECT_THROW(m.launch({1}, {96}, [] { if (threadIdx.x == 5) throw std::runtime_error("in a thread"); __syncthreads(); }), Fault);
+    EXPECT_THROW(m.launch({4}, {96},
+                          [] {
+                            if (threadIdx.x == 0) __syncthreads();
+                          }),
+                 Fault);
+    EXPECT_THROW(m.launch({1}, {96},
+                          [] {
+                            if (threadIdx.x == 5) throw std::runtime_error("in a thread");
+                            __syncthreads();
+                          }),
+                 Fault);
     int n = 0;
-    m.launch({2}, {96}, [&] { __syncthreads(); ++n; });
+    m.launch({2}, {96}, [&] {
+      __syncthreads();
+      ++n;
+    });
     EXPECT_EQ(n, 192);
   }
 }

@@ -47,8 +47,17 @@ struct Sequence {
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape.head_dim)); }
   RopeArgs rope_args(const std::vector<StepToken>& tokens, float* work, const float* angles) const {
     const float* k = work + width();
-    return {tokens.data(), static_cast<std::uint32_t>(tokens.size()), 1, shape.heads, shape.rotated, work, k, k + shape.kv_heads * shape.head_dim,
-            stride, angles, shape.halves};
+    return {tokens.data(),
+            static_cast<std::uint32_t>(tokens.size()),
+            1,
+            shape.heads,
+            shape.rotated,
+            work,
+            k,
+            k + shape.kv_heads * shape.head_dim,
+            stride,
+            angles,
+            shape.halves};
   }
 
   // Tokens [begin, end) in one call, into `out`.
@@ -76,7 +85,8 @@ struct Sequence {
     const std::size_t block = table[tables.blocks_per_slot + position / shape.block_size] - 1;
     const std::size_t at =
         ((((1 * std::size_t{kv.n_blocks} + block) * shape.kv_heads + head) * 2 + value) * shape.block_size + position % shape.block_size) *
-            shape.head_dim + element;
+            shape.head_dim +
+        element;
     return reinterpret_cast<const std::uint16_t*>(cache.data())[at];
   }
 
@@ -95,7 +105,8 @@ struct Sequence {
 struct HostSequence {
   explicit HostSequence(const Sequence& s) : kv(s.kv), table(s.table), out(s.n * s.width()), work(s.qkv) {
     HostKernelsOptions o;
-    o.exact = true, o.max_rows = s.n, o.max_context = s.n, o.max_group = s.shape.heads / s.shape.kv_heads, o.block_size = s.shape.block_size;
+    o.exact = true, o.max_rows = s.n, o.max_context = s.n, o.max_group = s.shape.heads / s.shape.kv_heads,
+    o.block_size = s.shape.block_size;
     const auto kernels = make_host_kernels(o);
     cache.assign(kernels->kv_bytes(kv) / 4, 0.0f);
     kv.data = cache.data();

@@ -55,35 +55,41 @@ std::size_t wrong(Dropped d, F&& call) {
 TEST(Controls, MatmulWithoutItsBarriers) {
   const StoredMatrix m = random_matrix(Format::q4_1, 64, 128, 1);
   const auto x = random_floats(8 * 128, 2);
-  EXPECT_EQ(wrong({.block = true}, [&](std::uint64_t seed) {
-    simt::Machine machine(seed);
-    std::vector<float> y(8 * 64);
-    launch_matmul({m.weight, y.data(), 64, false, nullptr}, x.data(), 8, &machine);
-    return y;
-  }), kRounds);
+  EXPECT_EQ(wrong({.block = true},
+                  [&](std::uint64_t seed) {
+                    simt::Machine machine(seed);
+                    std::vector<float> y(8 * 64);
+                    launch_matmul({m.weight, y.data(), 64, false, nullptr}, x.data(), 8, &machine);
+                    return y;
+                  }),
+            kRounds);
 }
 
 TEST(Controls, ArgmaxWithoutItsBarriers) {
   std::vector<float> logits = random_floats(3000, 3);
-  EXPECT_GE(wrong({.block = true}, [&](std::uint64_t seed) {
-    simt::Machine machine(seed);
-    std::vector<StepRow> rows(1);
-    rows[0].output = 0;
-    Cell cell{0, Status::ok, 1};
-    RowReadback readback;
-    launch_argmax_feed(rows.data(), 1, logits.data(), 3000, 1, &cell, &readback, nullptr, &machine, 256);
-    return std::vector<float>{static_cast<float>(cell.id), static_cast<float>(cell.status)};
-  }), 1u);
+  EXPECT_GE(wrong({.block = true},
+                  [&](std::uint64_t seed) {
+                    simt::Machine machine(seed);
+                    std::vector<StepRow> rows(1);
+                    rows[0].output = 0;
+                    Cell cell{0, Status::ok, 1};
+                    RowReadback readback;
+                    launch_argmax_feed(rows.data(), 1, logits.data(), 3000, 1, &cell, &readback, nullptr, &machine, 256);
+                    return std::vector<float>{static_cast<float>(cell.id), static_cast<float>(cell.status)};
+                  }),
+            1u);
 }
 
 TEST(Controls, RmsNormWithoutItsBarrier) {
   const auto x = random_floats(700, 4), gain = random_floats(700, 5);
-  EXPECT_EQ(wrong({.block = true}, [&](std::uint64_t seed) {
-    simt::Machine machine(seed);
-    std::vector<float> y(700);
-    launch_rms_norm(x.data(), gain.data(), y.data(), 1, 700, 1e-5f, &machine);
-    return y;
-  }), kRounds);
+  EXPECT_EQ(wrong({.block = true},
+                  [&](std::uint64_t seed) {
+                    simt::Machine machine(seed);
+                    std::vector<float> y(700);
+                    launch_rms_norm(x.data(), gain.data(), y.data(), 1, 700, 1e-5f, &machine);
+                    return y;
+                  }),
+            kRounds);
 }
 
 TEST(Controls, AttentionWithoutEitherBarrier) {

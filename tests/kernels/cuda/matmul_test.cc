@@ -50,7 +50,8 @@ TEST_P(CudaMatmul, IsNearTheProduct) {
         // A weight whose F32 arithmetic (d q + m) lies on a boundary of BF16 may fall either way: of the 32 to 512 at most
         // one or two, each of less than 2^-8 of a term.
         const bool may_flip = format == Format::q4_1 || format == Format::q4_k;
-        ASSERT_NEAR(got, want, rounded_size * (cols * kF32Unit + (may_flip ? 4 * kBf16Unit / cols : 0.0))) << name(format) << " " << r << " " << t;
+        ASSERT_NEAR(got, want, rounded_size * (cols * kF32Unit + (may_flip ? 4 * kBf16Unit / cols : 0.0)))
+            << name(format) << " " << r << " " << t;
         ASSERT_NEAR(got, exact[t * rows + r], size * 2.02 * kBf16Unit) << name(format) << " " << r << " " << t;
       }
     }

@@ -5,8 +5,14 @@
 namespace troupe::kernels {
 namespace {
 
-const Shape kShapes[] = {{4, 2, 16, 16, 16}, {9, 3, 64, 64, 16},           {5, 1, 32, 16, 16},          {2, 2, 24, 8, 8},
-                         {6, 3, 16, 16, 5},  {6, 1, 32, 24, 16, 0, true},  {2, 1, 256, 256, 16, 0, true}, {3, 3, 128, 64, 32, 0, true}};
+const Shape kShapes[] = {{4, 2, 16, 16, 16},
+                         {9, 3, 64, 64, 16},
+                         {5, 1, 32, 16, 16},
+                         {2, 2, 24, 8, 8},
+                         {6, 3, 16, 16, 5},
+                         {6, 1, 32, 24, 16, 0, true},
+                         {2, 1, 256, 256, 16, 0, true},
+                         {3, 3, 128, 64, 32, 0, true}};
 
 // q has the bits of the host's; keys and values those of its F32 cache, rounded to BF16.
 TEST(CudaRope, IsTheHostsRoundedToBf16InTheCache) {
@@ -26,7 +32,8 @@ TEST(CudaRope, IsTheHostsRoundedToBf16InTheCache) {
           for (std::uint32_t value : {0u, 1u}) {
             for (std::uint32_t i = 0; i < shape.head_dim; ++i, ++written) {
               const float got = std::bit_cast<float>(std::uint32_t{s.stored(t, h, value, i)} << 16);
-              ASSERT_EQ(got, rounded_bf16(host.stored(s, t, h, value, i))) << name_of(shape) << " " << t << " " << h << " " << value << " " << i;
+              ASSERT_EQ(got, rounded_bf16(host.stored(s, t, h, value, i)))
+                  << name_of(shape) << " " << t << " " << h << " " << value << " " << i;
             }
           }
         }
