@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/host/copy_queue.h"
 #include "device/models/llama_forward.h"
 #include "kernels/host/host_kernels.h"
 #include "kernels/kernels.h"
@@ -80,6 +81,14 @@ class LlamaOnHost final : public LlamaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
+  Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
+    return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
+  }
+  Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override {
+    return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
+                           stream);
+  }
 
  private:
   // Everything a step in flight needs, captured when it is enqueued.
@@ -98,6 +107,8 @@ class LlamaOnHost final : public LlamaModel {
   Result<std::uint32_t> check(const StepView& step) const;  // tokens over all rows
   void forward(StepContext& c);
   void argmax(StepContext& c);
+  void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
+  void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
   static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
@@ -120,6 +131,7 @@ class LlamaOnHost final : public LlamaModel {
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
   StepContext* last_ = nullptr;
+  CopyQueue<LlamaOnHost> copies_{*this};
 };
 
 Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const TensorSource> source, ModelConfig config,
@@ -135,6 +147,10 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
+  if (!kernels::supported(options.target)) {
+    return Error{ErrorCode::bad_request,
+                 fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
+  }
   TROUPE_TRY(auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnHost>(std::move(source), options, std::move(config), std::move(weights), driver);
   TROUPE_TRY(model->init());
@@ -158,6 +174,7 @@ void LlamaOnHost::fill_info() {
   info_.n_layers = config_.layers;
   info_.context_length = options_.context_limit;
   info_.block_size = options_.block_size;
+  info_.window = config_.sliding_window < options_.context_limit ? config_.sliding_window : 0;
   info_.kv_blocks = options_.kv_blocks;
   info_.n_slots = options_.n_slots;
   info_.max_depth = options_.max_depth;
@@ -179,6 +196,7 @@ Result<void> LlamaOnHost::init() {
   kernels::HostKernelsOptions k;
   k.exact = o.exact;
   k.threads = o.threads;
+  k.target = o.target;
   k.max_rows = std::max(o.max_step_tokens, o.max_rows);
   k.max_cols = std::max({c.width, c.ffn, c.q_width()});
   k.max_context = o.context_limit;
@@ -220,7 +238,7 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
     return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), contexts_[0].cell_arrays.size()));
   }
   for (const TableDelta& d : step.deltas) {
-    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || d.block >= o.kv_blocks) {
+    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || (d.block >= o.kv_blocks && d.block != kNoBlock)) {
       return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
                                   o.n_slots, tables_.blocks_per_slot, o.kv_blocks));
     }
