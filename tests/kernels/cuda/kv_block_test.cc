@@ -1,4 +1,3 @@
-
 #include "kernels/cuda/cuda_kernels.h"
 #include "tests/kernels/cuda/cuda_testing.h"
 
