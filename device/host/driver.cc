@@ -192,11 +192,12 @@ class HostDriver final : public Driver {
   Result<void> destroy_graph(Graph) override { return no_graphs("destroy_graph"); }
 
   DriverUsage usage() const override {
-    return {.streams = n_streams_.load(std::memory_order_relaxed),
-            .events = n_events_.load(std::memory_order_relaxed),
-            .pinned_bytes = pinned_.bytes(),
-            .device_bytes = device_.bytes(),
-            .graphs = 0};
+    DriverUsage u{.streams = n_streams_.load(std::memory_order_relaxed),
+                  .events = n_events_.load(std::memory_order_relaxed),
+                  .pinned_bytes = pinned_.bytes(),
+                  .device_bytes = device_.bytes()};
+    if (faults_.check() != ErrorCode::none) u.abandoned = u.streams + u.events + pinned_.count() + device_.count();
+    return u;
   }
 
   void inject(Fault fault) override { faults_.inject(fault); }
