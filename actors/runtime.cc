@@ -228,6 +228,7 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->stream);
     end(peers->device);
   }
+  if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();

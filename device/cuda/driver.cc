@@ -305,8 +305,9 @@ class CudaDriver final : public Driver {
   Result<bool> complete(CudaEvent& event) {
     const std::uint32_t state = event.state.load(std::memory_order_acquire);
     if (state != CudaEvent::pending) return state == CudaEvent::complete;
-    TROUPE_TRY(const bool done, ready(cudaEventQuery(event.event), "cudaEventQuery"));
-    if (done) event.state.store(CudaEvent::complete, std::memory_order_release);
+    auto done = ready(cudaEventQuery(event.event), "cudaEventQuery");
+    if (!done && !lost()) return false;  // CUDA can't say; the work goes on all the same (R3, R4)
+    if (done && done.value()) event.state.store(CudaEvent::complete, std::memory_order_release);
     return done;
   }
   static Result<void> status_of(const CudaEvent& event) {

@@ -4,7 +4,8 @@
 //
 // What is CUDA's own
 //   - Completions are polled: notify_event answers `unsupported`. event_query asks CUDA only while the event is
-//     pending, and never blocks.
+//     pending, and never blocks. Where CUDA can't say for now (a global capture by somebody else in the process forbids
+//     the query), the event counts as pending: what it stands for may still be running, and step_timeout bounds it.
 //   - A wait for an event that is not recorded waits for nothing: whoever sends a stream the wait must know that the
 //     record was made.
 //   - Copies of memory that is not page-locked are not refused and not asynchronous; nothing here hands such memory out.

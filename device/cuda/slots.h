@@ -33,7 +33,8 @@ template <class Slots> std::uint64_t enliven(Slots& slots, std::size_t i) {
 // nullptr: not alive.
 template <class Slots> typename Slots::value_type* find_slot(Slots& slots, std::uint64_t handle) {
   const std::size_t i = index_of(handle);
-  const bool alive = handle != 0 && i < slots.size() && slots[i].generation.load(std::memory_order_acquire) == handle >> 32;
+  const std::uint64_t generation = handle >> 32;
+  const bool alive = generation % 2 == 1 && i < slots.size() && slots[i].generation.load(std::memory_order_acquire) == generation;
   return alive ? &slots[i] : nullptr;
 }
 

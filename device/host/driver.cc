@@ -208,6 +208,7 @@ class HostDriver final : public Driver {
     std::unique_ptr<HostStream> stream;
   };
 
+  static bool is_handle(std::uint64_t handle) { return (handle >> 32) % 2 == 1; }
   static std::size_t index_of(std::uint64_t handle) { return (handle & 0xFFFFFFFFu) - 1; }
 
   Result<void> checked(DriverCall kind, const char* call) {
@@ -224,7 +225,7 @@ class HostDriver final : public Driver {
 
   Result<HostStream*> find_stream(Stream handle, const char* call) {
     const std::size_t i = index_of(handle);
-    if (handle == 0 || i >= streams_.size() || streams_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
+    if (!is_handle(handle) || i >= streams_.size() || streams_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
       return failed(fmt::format("{}: no such stream", call));
     }
     return streams_[i].stream.get();
@@ -232,7 +233,7 @@ class HostDriver final : public Driver {
 
   Result<HostEvent*> find_event(Event handle, const char* call) {
     const std::size_t i = index_of(handle);
-    if (handle == 0 || i >= events_.size() || events_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
+    if (!is_handle(handle) || i >= events_.size() || events_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
       return failed(fmt::format("{}: no such event", call));
     }
     return &events_[i];

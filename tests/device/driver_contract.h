@@ -189,6 +189,8 @@ TEST_P(DriverContract, AHandleDiesWithItsObject) {
   EXPECT_EQ(code_of(driver->record_event(event, stream)), ErrorCode::device_failed);
   EXPECT_EQ(code_of(driver->record_event(0, stream)), ErrorCode::device_failed);
   EXPECT_EQ(code_of(driver->record_event(successor, 0)), ErrorCode::device_failed);
+  EXPECT_EQ(code_of(driver->record_event(2, stream)), ErrorCode::device_failed) << "not a handle at all";
+  EXPECT_EQ(code_of(driver->record_event(successor, 2)), ErrorCode::device_failed);
   ASSERT_FALSE(driver->destroy_stream(stream).has_error());
   const Stream next = driver->create_stream().value();
   EXPECT_NE(next, stream);
@@ -309,7 +311,7 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
         }
         return code_of(made);
       }
-      case DriverCall::graph: return code_of(driver->graph_launch(1, stream));
+      case DriverCall::graph: return code_of(driver->graph_launch(1, stream));  // no such graph
       case DriverCall::count: break;
     }
     return ErrorCode::internal;
