@@ -26,6 +26,7 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
   for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  if (m.window != 0) window_fences.reserve(m.kv_blocks);
 }
 
 RouterSequence* RouterCore::State::find(SeqId id) {
@@ -111,6 +112,7 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
       q.resend = q.published > 0;
       s.stats.prefix_hits += q.published > 0 ? 1 : 0;
       s.stats.prefix_blocks += q.published;
+      s.reclaim(q, q.settled_len);
     }
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
@@ -163,6 +165,7 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
       q.resend = false;
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
+  s.settle_window(slot.ticket.step);
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
   if (slot.awaited) {
     slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
@@ -212,7 +215,7 @@ void RouterCore::finish_teardown(RouterOutbox& out) {
   for (RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0) continue;
     if (!q.released)
-      for (const BlockId block : q.table) (void)s.cache.drop(block, false);
+      for (std::uint32_t i = q.behind; i < q.table.size(); ++i) (void)s.cache.drop(q.table[i], false);
     s.finish_release(q);
   }
   for (RingSlot& slot : s.ring) {

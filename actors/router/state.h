@@ -27,8 +27,13 @@ struct RouterSequence {
   bool released = false;         // waits at its fence (R3)
   bool fenced = false;           // released with steps in flight: its blocks are
   bool resend = false;           // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;  // the last step that has a row of it
+  std::uint64_t planned_in = 0;  // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;    // the last step that was accepted and has a row of it
+  // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
+  // the window and went back. Of those the device has been told `told`.
   std::vector<BlockId> table;
+  std::uint32_t behind = 0;
+  std::uint32_t told = 0;
 
   // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
   // may run ahead of what is settled), and how far they are published.
@@ -52,6 +57,12 @@ struct OpenRow {
   std::uint32_t position = 0;
   std::uint32_t ahead_blocks = 0;
   bool whole_table = false;
+};
+
+// A block from behind a window, named by steps up to `step` that were in flight when it went back (R3).
+struct WindowFence {
+  std::uint64_t step = 0;
+  BlockId block = kNoBlock;
 };
 
 // A slot of the ring, with the step that it serves.
@@ -86,6 +97,7 @@ struct RouterCore::State {
   std::vector<std::uint32_t> free_slots;
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
+  std::vector<WindowFence> window_fences;
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
@@ -114,6 +126,12 @@ struct RouterCore::State {
   void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s);
   void finish_release(RouterSequence& s);
+
+  // window.cc
+  // Gives back what no row from position `len` on reads.
+  void reclaim(RouterSequence& s, std::uint32_t len);
+  // Step `step` has settled: blocks from behind a window that it was the last to name are past their fence.
+  void settle_window(std::uint64_t step);
 
   DeviceFacts facts() const;
 };

@@ -4,7 +4,8 @@
 
 namespace troupe::sim {
 
-Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots) : block_size_(m.block_size), sequences_(m.n_slots), ring_(ring_slots) {
+Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots)
+    : block_size_(m.block_size), window_(m.window), sequences_(m.n_slots), ring_(ring_slots) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -23,8 +24,13 @@ Witness::Sequence* Witness::find(SeqId seq) {
   return nullptr;
 }
 
+std::uint32_t Witness::first_block(std::uint32_t position) const {
+  return window_ == 0 ? 0 : (position - std::min(position, window_ - 1)) / block_size_;
+}
+
 bool Witness::named(const Sequence& s, BlockId block) const {
-  return std::find(s.table.begin(), s.table.begin() + s.blocks, block) != s.table.begin() + s.blocks;
+  const auto end = s.table.begin() + s.blocks;
+  return std::find(s.table.begin() + std::min(first_block(s.settled), s.blocks), end, block) != end;
 }
 
 void Witness::opened(const Opened& m) {
@@ -96,6 +102,10 @@ void Witness::enqueue(const LaunchedStep& step) {
     const std::uint32_t end = (d.position + d.n_tokens + block_size_ - 1) / block_size_;
     s.launched = d.position + d.n_tokens;
     s.blocks = std::max(s.blocks, end);
+    for (std::uint32_t b = first_block(d.position); b < end; ++b)
+      if (s.table[b] == kNoBlock)
+        broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
+               " of its sequence, which went back");
     for (std::uint32_t b = d.position / block_size_; b < end; ++b) {
       for (const Sequence& other : sequences_)
         if (other.live && &other != &s && named(other, s.table[b]))

@@ -2,7 +2,8 @@
 // are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
-// read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+// read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
+// row that it names) and R7 (who may fail).
 #pragma once
 
 #include <array>
@@ -63,9 +64,12 @@ class Witness {
   Sequence* find(SeqId seq);
   void broken(std::string what);
   void hit(const RequestId& id);
+  // The first block that a position reads: behind it none is needed.
+  std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
   const std::uint32_t block_size_;
+  const std::uint32_t window_;
   std::vector<Sequence> sequences_;
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
