@@ -7,12 +7,12 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "device/cuda/errors.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/open.h"
 #include "device/cuda/slots.h"
 #include "device/cuda/stream.h"
 #include "device/host/faults.h"
@@ -32,7 +32,11 @@ Error injected(ErrorCode code, const char* call) {
 class CudaDriver final : public Driver {
  public:
   CudaDriver(const CudaDriverOptions& options, cudaStream_t memory_stream)
-      : options_(options), memory_stream_(memory_stream), streams_(options.max_streams), events_(options.max_events), graphs_(options.max_graphs) {}
+      : options_(options),
+        memory_stream_(memory_stream),
+        streams_(options.max_streams),
+        events_(options.max_events),
+        graphs_(options.max_graphs) {}
   ~CudaDriver() override { give_back(); }
 
   std::string name() const override { return fmt::format("cuda:{}", options_.index); }
@@ -288,7 +292,8 @@ class CudaDriver final : public Driver {
   Result<void> answer(cudaError_t error, const char* call, std::size_t bytes) {
     auto out = answer(error, call);
     if (error == cudaErrorMemoryAllocation) {
-      out.error().what += fmt::format(": {} has no {} bytes left; ask for fewer KV blocks or a smaller batch", call == std::string_view("cudaHostAlloc") ? "the machine" : "the device", bytes);
+      out.error().what += fmt::format(": {} has no {} bytes left; ask for fewer KV blocks or a smaller batch",
+                                      call == std::string_view("cudaHostAlloc") ? "the machine" : "the device", bytes);
     }
     return out;
   }
@@ -333,12 +338,14 @@ class CudaDriver final : public Driver {
   }
 
   static Result<void> not_capturing(const CudaStream& stream, const char* call) {
-    if (stream.capturing) return failed(fmt::format("{}: the stream is being captured, which takes copies and kernels only; end the capture first", call));
+    if (stream.capturing)
+      return failed(fmt::format("{}: the stream is being captured, which takes copies and kernels only; end the capture first", call));
     return success();
   }
   Error overloaded(const char* call) const {
-    return Error{ErrorCode::overloaded, fmt::format("{}: {} host functions are queued on the stream; enqueue less ahead, or raise stream_capacity",
-                                                    call, options_.stream_capacity)};
+    return Error{ErrorCode::overloaded,
+                 fmt::format("{}: {} host functions are queued on the stream; enqueue less ahead, or raise stream_capacity", call,
+                             options_.stream_capacity)};
   }
 
   Result<void> copy(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind, Stream stream, const char* call) {
@@ -372,38 +379,38 @@ class CudaDriver final : public Driver {
   std::vector<cudaGraph_t> orphans_;  // captured, instantiated, and not destroyed
 };
 
-// Streams first: what they still do uses the rest. A call that fails here leaves its object to the process's end.
+// Streams first: what they still do uses the rest.
 void CudaDriver::give_back() {
   (void)answer(cudaSetDevice(static_cast<int>(options_.index)), "cudaSetDevice");
   if (lost()) return abandon();
-  const auto alive = [this](const auto& slot) { return !lost() && slot.generation.load(std::memory_order_relaxed) % 2 == 1; };
+  // A call that fails is made once more; then its object is left to the process. After a loss none is made.
+  const auto call = [this](const char* name, auto* function, auto... arguments) {
+    for (int i = 0; i < 2 && !lost(); ++i) {
+      if (answer(function(arguments...), name)) return true;
+    }
+    return false;
+  };
+  const auto alive = [](const auto& slot) { return slot.generation.load(std::memory_order_relaxed) % 2 == 1; };
   for (StreamSlot& slot : streams_) {
     if (!alive(slot)) continue;
     const cudaStream_t stream = slot.stream->get();
     cudaGraph_t graph = nullptr;
-    if (slot.stream->capturing && answer(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture")) orphans_.push_back(graph);
-    if (!answer(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) continue;
-    (void)answer(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    if (slot.stream->capturing && call("cudaStreamEndCapture", cudaStreamEndCapture, stream, &graph)) orphans_.push_back(graph);
+    if (!call("cudaStreamSynchronize", cudaStreamSynchronize, stream)) break;
+    (void)call("cudaStreamDestroy", cudaStreamDestroy, stream);
   }
+  if (lost()) return abandon();
   for (CudaGraph& graph : graphs_) {
-    if (alive(graph)) (void)answer(cudaGraphExecDestroy(graph.exec), "cudaGraphExecDestroy");
+    if (alive(graph)) (void)call("cudaGraphExecDestroy", cudaGraphExecDestroy, graph.exec);
   }
-  for (cudaGraph_t graph : orphans_) {
-    if (!lost()) (void)answer(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  }
+  for (cudaGraph_t graph : orphans_) (void)call("cudaGraphDestroy", cudaGraphDestroy, graph);
   for (CudaEvent& event : events_) {
-    if (alive(event)) (void)answer(cudaEventDestroy(event.event), "cudaEventDestroy");
+    if (alive(event)) (void)call("cudaEventDestroy", cudaEventDestroy, event.event);
   }
-  for (auto [ptr, bytes] = pinned_.first(); ptr != nullptr && !lost(); std::tie(ptr, bytes) = pinned_.first()) {
-    (void)pinned_.take(ptr, bytes);
-    (void)answer(cudaFreeHost(ptr), "cudaFreeHost");
-  }
-  for (auto [ptr, bytes] = device_.first(); ptr != nullptr && !lost(); std::tie(ptr, bytes) = device_.first()) {
-    (void)device_.take(ptr, bytes);
-    (void)answer(cudaFreeAsync(ptr, memory_stream_), "cudaFreeAsync");
-  }
-  if (lost() || !answer(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize")) return;
-  (void)answer(cudaStreamDestroy(memory_stream_), "cudaStreamDestroy");
+  for (void* ptr : pinned_.all()) (void)call("cudaFreeHost", cudaFreeHost, ptr);
+  for (void* ptr : device_.all()) (void)call("cudaFreeAsync", cudaFreeAsync, ptr, memory_stream_);
+  (void)call("cudaStreamSynchronize", cudaStreamSynchronize, memory_stream_);
+  (void)call("cudaStreamDestroy", cudaStreamDestroy, memory_stream_);
 }
 
 // CUDA does not call what is queued behind the error that lost the device, and nobody can tell whether it has begun to:
@@ -416,38 +423,10 @@ void CudaDriver::abandon() {
   }
 }
 
-Error unusable(std::uint32_t index, const std::string& why) {
-  return Error{ErrorCode::unsupported, fmt::format("cuda:{} cannot be used: {}; use the host device: --device host:0", index, why)};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Driver>> make_cuda_driver(const CudaDriverOptions& options) {
-  const auto unusable_for = [&](const char* what, cudaError_t error) {
-    return unusable(options.index, fmt::format("{} ({})", what, cuda_error(error, "CUDA").what));
-  };
-  int count = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&count); error == cudaErrorInsufficientDriver) {
-    return unusable_for("this machine has no NVIDIA driver, or one too old for this build", error);
-  } else if (error == cudaErrorNoDevice) {
-    return unusable_for("this machine has no NVIDIA device", error);
-  } else if (error != cudaSuccess) {
-    return unusable_for("the devices cannot be counted", error);
-  }
-  if (options.index >= static_cast<std::uint32_t>(std::max(count, 0))) {
-    return unusable(options.index, fmt::format("this machine has {} NVIDIA device{}, counted from 0", count, count == 1 ? "" : "s"));
-  }
-  const int device = static_cast<int>(options.index);
-  if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) return unusable_for("the device cannot be set", error);
-  int pools = 0;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device); error != cudaSuccess) {
-    return unusable_for("the device does not say what it can", error);
-  }
-  if (pools == 0) return unusable(options.index, "the device has no memory pools (cudaMallocAsync)");
-  cudaStream_t memory_stream = nullptr;
-  if (const cudaError_t error = cudaStreamCreateWithFlags(&memory_stream, cudaStreamNonBlocking); error != cudaSuccess) {
-    return unusable_for("the device gives no stream", error);
-  }
+  TROUPE_TRY(const cudaStream_t memory_stream, open_cuda_device(options.index));
   return std::unique_ptr<Driver>(std::make_unique<CudaDriver>(options, memory_stream));
 }
 

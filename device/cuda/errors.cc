@@ -34,7 +34,8 @@ Error cuda_error(cudaError_t error, const char* call) {
   (void)cudaGetLastError();
   const char* what = cudaGetErrorName(error);
   if (cuda_is_sticky(error)) {
-    return Error{ErrorCode::device_lost, fmt::format("{}: {}: the device is lost to this process; start another, or use another device", call, what)};
+    return Error{ErrorCode::device_lost,
+                 fmt::format("{}: {}: the device is lost to this process; start another, or use another device", call, what)};
   }
   return Error{ErrorCode::device_failed, fmt::format("{}: {}", call, what)};
 }

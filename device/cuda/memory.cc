@@ -16,7 +16,8 @@ Result<void> CudaAllocations::take(void* ptr, std::size_t bytes) {
   if (it == alive_.end()) {
     return Error{ErrorCode::device_failed, "free of memory that this driver did not give out, or that was freed before"};
   }
-  if (it->second != bytes) return Error{ErrorCode::device_failed, fmt::format("free of {} bytes where {} were given out", bytes, it->second)};
+  if (it->second != bytes)
+    return Error{ErrorCode::device_failed, fmt::format("free of {} bytes where {} were given out", bytes, it->second)};
   alive_.erase(it);
   bytes_ -= bytes;
   return success();
@@ -32,10 +33,11 @@ std::size_t CudaAllocations::count() const {
   return alive_.size();
 }
 
-std::pair<void*, std::size_t> CudaAllocations::first() const {
+std::vector<void*> CudaAllocations::all() const {
   const std::lock_guard lock(mutex_);
-  if (alive_.empty()) return {nullptr, 0};
-  return *alive_.begin();
+  std::vector<void*> out;
+  for (const auto& [ptr, bytes] : alive_) out.push_back(ptr);
+  return out;
 }
 
 }  // namespace troupe::device

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "messages/error.h"
 
@@ -17,8 +18,7 @@ class CudaAllocations {
   Result<void> take(void* ptr, std::size_t bytes);
   std::uint64_t bytes() const;
   std::size_t count() const;
-  // Any that is alive, or {nullptr, 0}.
-  std::pair<void*, std::size_t> first() const;
+  std::vector<void*> all() const;
 
  private:
   mutable std::mutex mutex_;

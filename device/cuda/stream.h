@@ -54,7 +54,7 @@ class CudaStream {
  private:
   struct Call {
     CudaStream* stream = nullptr;
-    HostFunction function{};     // none: a hand-over
+    HostFunction function{};  // none: a hand-over
     CudaEvent* event = nullptr;
   };
   static void run(void* context);  // on CUDA's thread
@@ -63,10 +63,10 @@ class CudaStream {
   const std::atomic<ErrorCode>& lost_;
   const cudaStream_t stream_;
   std::vector<Call> calls_;
-  std::uint32_t tail_ = 0;                       // enqueued, ever; wraps
-  std::atomic<std::uint32_t> head_{0};           // run, ever; wraps
-  bool ran_functions_ = false;                   // since the last hand-over
-  ErrorCode error_ = ErrorCode::none;            // of the functions since the last hand-over; CUDA's thread only
+  std::uint32_t tail_ = 0;              // enqueued, ever; wraps
+  std::atomic<std::uint32_t> head_{0};  // run, ever; wraps
+  bool ran_functions_ = false;          // since the last hand-over
+  ErrorCode error_ = ErrorCode::none;   // of the functions since the last hand-over; CUDA's thread only
 };
 
 }  // namespace troupe::device

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "device/cuda/driver.h"
+#include "tests/actors/polling_driver.h"
 #include "tests/actors/rig.h"
 #include "tests/fake_cuda/fixture.h"
 
@@ -138,12 +139,50 @@ TEST_P(Cuda, ALostDeviceEndsEveryRequestAndIsCounted) {
 
 INSTANTIATE_TEST_SUITE_P(Depths, Cuda, testing::Values(1, 2, 3, 4));
 
+// Negative controls: what goes wrong where a driver lies is seen by the fake or by the runtime.
+class EagerDriver final : public test::ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  Result<bool> event_query(device::Event) override { return true; }
+};
+
+class LeakyDriver final : public test::ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  Result<void> destroy_event(device::Event) override { return success(); }
+};
+
+TEST(CudaControl, ACompletionThatComesTooEarlyIsCaught) {
+  fake_cuda::reset({.devices = 2});
+  device::ScriptedOptions script;
+  script.step_ns = 500'000;
+  Rig rig = make_rig({}, script, std::make_unique<EagerDriver>(cuda()));
+  submit_all(rig, 2, 20, script);
+  rig.clients->wait_ended(2);
+  (void)rig.runtime->stop();
+  EXPECT_TRUE(fake_cuda::any_says(fake_cuda::take_reports(), "a ring slot was read too early"));
+  fake_cuda::reset();
+}
+
+TEST(CudaControl, AnEventThatLeaksIsCaught) {
+  fake_cuda::reset({.devices = 2});
+  device::ScriptedOptions script;
+  Rig rig = make_rig({}, script, std::make_unique<LeakyDriver>(cuda()));
+  submit_all(rig, 2, 20, script);
+  rig.clients->wait_ended(2);
+  const auto stopped = rig.runtime->stop();
+  ASSERT_FALSE(stopped);
+  EXPECT_NE(stopped.error().what.find("not given back to the driver: 0 streams, 4 events"), std::string::npos) << stopped.error().what;
+  fake_cuda::expect_clean();  // the driver's destructor gave them back
+}
+
 // R5 and R7 at every CUDA call: some time after the start (or in it) the call fails, once or for good. Every request has
 // its one end, a request that ended well has the model's tokens, stop returns, and nothing leaks that is not abandoned.
 using Cell = std::tuple<Call, bool, std::uint32_t>;  // the call, sticky, depth
 class CudaFault : public testing::TestWithParam<Cell> {};
 
-void live(const device::ScriptedOptions& script, std::uint32_t depth, bool sticky, const fake_cuda::Fault* at_start, const fake_cuda::Fault* later) {
+void live(const device::ScriptedOptions& script, std::uint32_t depth, bool sticky, const fake_cuda::Fault* at_start,
+          const fake_cuda::Fault* later) {
   fake_cuda::reset({.devices = 2});
   if (at_start != nullptr) fake_cuda::inject(*at_start);
   auto driver = device::make_cuda_driver({.index = 1});
@@ -206,14 +245,15 @@ TEST_P(CudaFault, EndsEverythingOnce) {
 INSTANTIATE_TEST_SUITE_P(Table, CudaFault,
                          testing::Combine(testing::Values(Call::cudaGetDeviceCount, Call::cudaSetDevice, Call::cudaDeviceGetAttribute,
                                                           Call::cudaStreamCreateWithFlags, Call::cudaStreamDestroy, Call::cudaStreamQuery,
-                                                          Call::cudaStreamSynchronize, Call::cudaEventCreateWithFlags, Call::cudaEventRecord,
-                                                          Call::cudaEventQuery, Call::cudaEventSynchronize, Call::cudaEventDestroy,
-                                                          Call::cudaMemcpyAsync, Call::cudaMemsetAsync, Call::cudaMallocAsync, Call::cudaFreeAsync,
-                                                          Call::cudaHostAlloc, Call::cudaFreeHost, Call::cudaLaunchHostFunc),
+                                                          Call::cudaStreamSynchronize, Call::cudaEventCreateWithFlags,
+                                                          Call::cudaEventRecord, Call::cudaEventQuery, Call::cudaEventSynchronize,
+                                                          Call::cudaEventDestroy, Call::cudaMemcpyAsync, Call::cudaMemsetAsync,
+                                                          Call::cudaMallocAsync, Call::cudaFreeAsync, Call::cudaHostAlloc,
+                                                          Call::cudaFreeHost, Call::cudaLaunchHostFunc),
                                           testing::Bool(), testing::Values(1, 2)),
                          [](const auto& info) {
-                           return std::string(fake_cuda::name(std::get<0>(info.param))) + (std::get<1>(info.param) ? "_sticky_depth" : "_once_depth") +
-                                  std::to_string(std::get<2>(info.param));
+                           return std::string(fake_cuda::name(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) ? "_sticky_depth" : "_once_depth") + std::to_string(std::get<2>(info.param));
                          });
 
 }  // namespace

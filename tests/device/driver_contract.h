@@ -24,7 +24,7 @@ struct DriverKind {
   const char* name;
   std::unique_ptr<Driver> (*make)(const ContractLimits&);
   void (*begin)() = [] {};
-  void (*end)() = [] {};                       // after the driver is gone
+  void (*end)() = [] {};                            // after the driver is gone
   void (*claim)(const char*) = [](const char*) {};  // the test did on purpose what a checking runtime reports with this text
   bool graphs = false;
 };
@@ -64,7 +64,10 @@ inline HostFunction fails_with(ErrorCode* code) {
   return {[](void* context) { return *static_cast<ErrorCode*>(context); }, code};
 }
 
-template <class T> ErrorCode code_of(const Result<T>& result) { return result.has_error() ? result.error().code : ErrorCode::none; }
+template <class T>
+ErrorCode code_of(const Result<T>& result) {
+  return result.has_error() ? result.error().code : ErrorCode::none;
+}
 
 class DriverContract : public ::testing::TestWithParam<DriverKind> {
  protected:
@@ -84,7 +87,10 @@ class DriverContract : public ::testing::TestWithParam<DriverKind> {
     ASSERT_FALSE(driver->record_event(event, s).has_error());
     ASSERT_FALSE(driver->event_synchronize(event).has_error());
   }
-  template <class T = char> T* pinned(std::size_t n) { return static_cast<T*>(driver->alloc_host_pinned(n * sizeof(T)).value()); }
+  template <class T = char>
+  T* pinned(std::size_t n) {
+    return static_cast<T*>(driver->alloc_host_pinned(n * sizeof(T)).value());
+  }
 
   std::unique_ptr<Driver> driver;
   Stream stream = 0;
@@ -292,11 +298,16 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
         EXPECT_FALSE(driver->event_synchronize(event).has_error());
         return code_of(done);
       }
-      case DriverCall::event_query: return code_of(driver->event_query(event));
-      case DriverCall::stream_wait_event: return code_of(driver->stream_wait_event(stream, event));
-      case DriverCall::copy_h2d: return code_of(driver->copy_h2d_async(address, host, 1, stream));
-      case DriverCall::copy_d2h: return code_of(driver->copy_d2h_async(host, address, 1, stream));
-      case DriverCall::enqueue: return code_of(driver->enqueue_host_function(fails_with(&fine), stream));
+      case DriverCall::event_query:
+        return code_of(driver->event_query(event));
+      case DriverCall::stream_wait_event:
+        return code_of(driver->stream_wait_event(stream, event));
+      case DriverCall::copy_h2d:
+        return code_of(driver->copy_h2d_async(address, host, 1, stream));
+      case DriverCall::copy_d2h:
+        return code_of(driver->copy_d2h_async(host, address, 1, stream));
+      case DriverCall::enqueue:
+        return code_of(driver->enqueue_host_function(fails_with(&fine), stream));
       case DriverCall::alloc_device: {
         auto made = driver->alloc_device(16);
         if (made.has_value()) {
@@ -311,8 +322,10 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
         }
         return code_of(made);
       }
-      case DriverCall::graph: return code_of(driver->graph_launch(1, stream));  // no such graph
-      case DriverCall::count: break;
+      case DriverCall::graph:
+        return code_of(driver->graph_launch(1, stream));  // no such graph
+      case DriverCall::count:
+        break;
     }
     return ErrorCode::internal;
   };
@@ -323,7 +336,8 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
     const ErrorCode usual = kind == DriverCall::graph ? graphs : ErrorCode::none;
     driver->inject({.call = kind, .nth = 3, .code = ErrorCode::io_failed});
     EXPECT_EQ(call(kind), usual);
-    EXPECT_EQ(call(kind == DriverCall::event_query ? DriverCall::enqueue : DriverCall::event_query), ErrorCode::none) << "another kind does not count";
+    EXPECT_EQ(call(kind == DriverCall::event_query ? DriverCall::enqueue : DriverCall::event_query), ErrorCode::none)
+        << "another kind does not count";
     EXPECT_EQ(call(kind), usual);
     EXPECT_EQ(call(kind), ErrorCode::io_failed);
     EXPECT_EQ(call(kind), usual) << "once";

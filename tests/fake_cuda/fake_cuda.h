@@ -30,13 +30,13 @@
 
 namespace fake_cuda {
 
-#define FAKE_CUDA_CALLS(X)                                                                                             \
-  X(cudaGetDeviceCount) X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy)    \
-  X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord)     \
-  X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) \
-  X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) X(cudaStreamBeginCapture)                     \
-  X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy) X(cudaGraphExecDestroy)        \
-  X(kernel_launch)
+#define FAKE_CUDA_CALLS(X)                                                                                                                 \
+  X(cudaGetDeviceCount)                                                                                                                    \
+  X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) \
+      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy)  \
+          X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
+              X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
+                  X(cudaGraphExecDestroy) X(kernel_launch)
 
 enum class Call : std::uint8_t {
 #define FAKE_CUDA_NAME(name) name,
@@ -48,11 +48,11 @@ constexpr std::size_t kCalls = static_cast<std::size_t>(Call::count);
 const char* name(Call call);
 
 struct Options {
-  int devices = 1;                        // 0: cudaErrorNoDevice
-  bool driver_installed = true;           // false: every call answers cudaErrorInsufficientDriver
+  int devices = 1;               // 0: cudaErrorNoDevice
+  bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
   bool memory_pools = true;
-  std::size_t device_bytes = 1u << 30;    // of one device
-  std::uint64_t jitter = 0;               // a seed: streams dawdle before some operations; 0 = they don't
+  std::size_t device_bytes = 1u << 30;  // of one device
+  std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't
 };
 
 // The `nth` (from 1) call of that kind from now on fails with `error`; if sticky, the device is lost and so does every later call.

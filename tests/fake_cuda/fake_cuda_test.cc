@@ -224,7 +224,9 @@ TEST_F(FakeCuda, TrapGraphEvictedInFlight) {
 }
 
 TEST_F(FakeCuda, TrapCallFromAHostFunction) {
-  ASSERT_EQ(cudaLaunchHostFunc(stream, [](void* e) { (void)cudaEventQuery(static_cast<cudaEvent_t>(e)); }, event), cudaSuccess);
+  ASSERT_EQ(cudaLaunchHostFunc(
+                stream, [](void* e) { (void)cudaEventQuery(static_cast<cudaEvent_t>(e)); }, event),
+            cudaSuccess);
   finish();
   claim_reports("called from a host function");
 }

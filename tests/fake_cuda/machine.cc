@@ -52,7 +52,8 @@ cudaError_t Machine::check_copy(CUstream_st& stream, const Work& work, const cha
     report(fmt::format("{}: {} bytes of device memory that no allocation holds", call, work.bytes));
     return cudaErrorInvalidValue;
   }
-  if (memory_of->device != stream.device) report(fmt::format("{}: memory of device {} on a stream of device {}", call, memory_of->device, stream.device));
+  if (memory_of->device != stream.device)
+    report(fmt::format("{}: memory of device {} on a stream of device {}", call, memory_of->device, stream.device));
   const Pinned::Area* area = pinned.find(host, work.bytes);
   pageable = area == nullptr;
   if (pageable) {
@@ -160,9 +161,11 @@ cudaError_t Machine::run(std::unique_lock<std::mutex>& lock, CUstream_st& stream
       return cudaSuccess;
     }
     case Work::Kind::wait:
-      changed.wait(lock, [&] { return work.event->completed >= work.count || lost[static_cast<std::size_t>(stream.device)] != cudaSuccess; });
+      changed.wait(lock,
+                   [&] { return work.event->completed >= work.count || lost[static_cast<std::size_t>(stream.device)] != cudaSuccess; });
       return cudaSuccess;
-    case Work::Kind::record: return cudaSuccess;
+    case Work::Kind::record:
+      return cudaSuccess;
   }
   return cudaSuccess;
 }
@@ -210,7 +213,8 @@ std::vector<std::string> Machine::describe_alive() const {
   several(events.size(), "events were", "cudaEventDestroy");
   several(graphs.size(), "graphs were", "cudaGraphDestroy");
   several(execs.size(), "executable graphs were", "cudaGraphExecDestroy");
-  for (const auto& [address, area] : memory) out.push_back(fmt::format("{} bytes of device memory were never given back by cudaFreeAsync", area.bytes));
+  for (const auto& [address, area] : memory)
+    out.push_back(fmt::format("{} bytes of device memory were never given back by cudaFreeAsync", area.bytes));
   return out;
 }
 

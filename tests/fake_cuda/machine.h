@@ -28,7 +28,7 @@ struct Work {
   void* dst = nullptr;        // copy, set; free: the memory
   const void* src = nullptr;  // copy
   std::size_t bytes = 0;
-  int value = 0;              // set
+  int value = 0;  // set
   cudaMemcpyKind direction = cudaMemcpyHostToDevice;
   cudaHostFn_t function = nullptr;
   void* context = nullptr;
@@ -73,7 +73,7 @@ struct CUstream_st {
   int device = 0;
   std::deque<Queued> queue;  // the front one is being worked on
   std::uint64_t enqueued = 0, done = 0;
-  fake_cuda::Clock clock;    // of other streams: what its waits imply
+  fake_cuda::Clock clock;  // of other streams: what its waits imply
   std::deque<fake_cuda::Hold> holds;
   bool capturing = false, capture_broken = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -134,7 +134,7 @@ Machine& machine();
 
 struct ThreadState {
   int device = 0;
-  bool bound = false;             // cudaSetDevice was called
+  bool bound = false;  // cudaSetDevice was called
   bool in_host_function = false;
   cudaError_t last = cudaSuccess;
 };

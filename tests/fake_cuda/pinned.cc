@@ -19,7 +19,7 @@ struct Pinned::Area {
   std::atomic<std::uintptr_t> base{0};  // of the host's view; 0 = no such area
   std::size_t mapped = 0;
   std::size_t bytes = 0;
-  std::uintptr_t streams = 0;           // the base of the streams' view
+  std::uintptr_t streams = 0;  // the base of the streams' view
   std::atomic<bool> freed{false};
   struct Page {
     std::atomic<std::uint32_t> in{0}, out{0};  // copies in flight into and out of it
@@ -68,7 +68,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (!on_stream_thread || area.freed) {
       const std::size_t at = n_touches.fetch_add(1);
       if (at < touches.size()) {
-        const auto kind = area.freed                  ? Touch::Kind::after_free
+        const auto kind = area.freed                 ? Touch::Kind::after_free
                           : area.pages[page].in != 0 ? Touch::Kind::before_copy_in
                                                      : Touch::Kind::during_copy_out;
         touches[at] = {kind, is_write(context), address - base, area.bytes};
@@ -117,8 +117,9 @@ std::string sentence(const Touch& t) {
     case Touch::Kind::after_free:
       return fmt::format("the host {} {} after cudaFreeHost", t.write ? "wrote" : "read", where);
     case Touch::Kind::before_copy_in:
-      return fmt::format("the host {} {} before an event or its stream said that the copy into it is complete: a ring slot was read too early",
-                         t.write ? "wrote" : "read", where);
+      return fmt::format(
+          "the host {} {} before an event or its stream said that the copy into it is complete: a ring slot was read too early",
+          t.write ? "wrote" : "read", where);
     case Touch::Kind::during_copy_out:
       return fmt::format("the host wrote {} while a copy out of it is queued: an upload slot was reused too early", where);
   }
@@ -202,7 +203,8 @@ void Pinned::free(Area& area) {
 
 std::size_t Pinned::alive() const {
   const std::size_t n = n_areas.load();
-  return static_cast<std::size_t>(std::count_if(areas.begin(), areas.begin() + static_cast<std::ptrdiff_t>(n), [](const Area& a) { return !a.freed; }));
+  return static_cast<std::size_t>(
+      std::count_if(areas.begin(), areas.begin() + static_cast<std::ptrdiff_t>(n), [](const Area& a) { return !a.freed; }));
 }
 
 std::vector<std::string> Pinned::describe_alive() const {

@@ -66,9 +66,10 @@ bool Entry::breaks_capture() {
     if (stream->mode == cudaStreamCaptureModeThreadLocal && !own) continue;
     stream->capture_broken = true;
     breaks = true;
-    m.report(own ? fmt::format("{}: called by the thread that captures a stream; the capture is broken", name())
-                 : fmt::format("{}: called while another thread captures a stream in global mode; the capture is broken: capture thread-locally",
-                               name()));
+    m.report(
+        own ? fmt::format("{}: called by the thread that captures a stream; the capture is broken", name())
+            : fmt::format("{}: called while another thread captures a stream in global mode; the capture is broken: capture thread-locally",
+                          name()));
   }
   return breaks;
 }
@@ -95,7 +96,8 @@ cudaError_t cudaGetLastError(void) { return std::exchange(fake_cuda::this_thread
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
 #define NAME(code) \
-  case code: return #code;
+  case code:       \
+    return #code;
     NAME(cudaSuccess)
     NAME(cudaErrorInvalidValue)
     NAME(cudaErrorMemoryAllocation)
@@ -109,7 +111,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorStreamCaptureUnsupported)
     NAME(cudaErrorStreamCaptureInvalidated)
 #undef NAME
-    default: return "another CUDA error";
+    default:
+      return "another CUDA error";
   }
 }
 
@@ -134,17 +137,25 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int dev
   if (e.refused()) return Entry::done(e.error());
   if (device < 0 || device >= e.m.options.devices) return Entry::done(cudaErrorInvalidDevice);
   switch (attr) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-    case cudaDevAttrMemoryPoolsSupported: *value = e.m.options.memory_pools ? 1 : 0; return cudaSuccess;
-    default: return Entry::done(cudaErrorInvalidValue);
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = e.m.options.memory_pools ? 1 : 0;
+      return cudaSuccess;
+    default:
+      return Entry::done(cudaErrorInvalidValue);
   }
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
   Entry e(Call::cudaStreamCreateWithFlags, Entry::Needs::device);
   if (e.refused()) return Entry::done(e.error());
-  if (flags != cudaStreamNonBlocking) e.m.report("cudaStreamCreateWithFlags: the stream waits for the null stream: pass cudaStreamNonBlocking");
+  if (flags != cudaStreamNonBlocking)
+    e.m.report("cudaStreamCreateWithFlags: the stream waits for the null stream: pass cudaStreamNonBlocking");
   auto stream = std::make_unique<CUstream_st>();
   stream->device = fake_cuda::this_thread().device;
   stream->thread = std::thread([&m = e.m, s = stream.get()] { m.work(s); });
@@ -221,7 +232,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     e.m.report(fmt::format("cudaEventRecord: an event of device {} on a stream of device {}", event->device, stream->device));
     return Entry::done(cudaErrorInvalidResourceHandle);
   }
-  if (event->completed != event->recorded) e.m.report("cudaEventRecord: the event is in flight, and who waits for the earlier record now waits for this one");
+  if (event->completed != event->recorded)
+    e.m.report("cudaEventRecord: the event is in flight, and who waits for the earlier record now waits for this one");
   Work work;
   work.kind = Work::Kind::record;
   work.event = event;

@@ -28,7 +28,8 @@ class Living {
  public:
   explicit Living(Life& life) : life_(life) {}
   // Notes the error; whether there was none.
-  template <class T> bool ok(const Result<T>& result) {
+  template <class T>
+  bool ok(const Result<T>& result) {
     if (result) return true;
     life_.failed = true;
     if (result.error().code == ErrorCode::device_lost) {
@@ -71,7 +72,8 @@ Life live(fake_cuda::Call call) {
     if (auto r = d.alloc_host_pinned(64); is.ok(r)) h = static_cast<char*>(r.value());
   }
   if (auto r = d.alloc_device(64); is.ok(r)) memory = r.value();
-  const bool whole = streams[0] != 0 && streams[1] != 0 && events[2] != 0 && events[1] != 0 && events[0] != 0 && host[0] && host[1] && memory;
+  const bool whole =
+      streams[0] != 0 && streams[1] != 0 && events[2] != 0 && events[1] != 0 && events[0] != 0 && host[0] && host[1] && memory;
   if (whole) {
     if (is.ok(d.graph_capture_begin(streams[0]))) {
       (void)is.ok(d.copy_h2d_async(memory, host[0], 64, streams[0]));
@@ -144,7 +146,8 @@ TEST_P(EveryCall, FailsOnceOrForGood) {
       EXPECT_EQ(life.lost, outcome.sticky);
     }
     // A loss abandons what was alive, all of it counted; an error that passes leaves nothing.
-    const std::uint64_t alive = life.left.streams + life.left.events + life.left.graphs + (life.left.pinned_bytes + life.left.device_bytes) / 64;
+    const std::uint64_t alive =
+        life.left.streams + life.left.events + life.left.graphs + (life.left.pinned_bytes + life.left.device_bytes) / 64;
     EXPECT_EQ(life.left.abandoned, outcome.sticky ? alive : 0u);
     for (const std::string& report : fake_cuda::take_reports()) ADD_FAILURE() << report;
     if (!outcome.sticky) {
@@ -162,13 +165,11 @@ std::vector<fake_cuda::Call> every_call() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryCall,
-                         testing::Combine(testing::ValuesIn(every_call()),
-                                          testing::Values(Outcome{"once", cudaErrorInvalidValue, false},
-                                                          Outcome{"sticky", cudaErrorIllegalAddress, true})),
-                         [](const auto& info) {
-                           return std::string(fake_cuda::name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Table, EveryCall,
+    testing::Combine(testing::ValuesIn(every_call()),
+                     testing::Values(Outcome{"once", cudaErrorInvalidValue, false}, Outcome{"sticky", cudaErrorIllegalAddress, true})),
+    [](const auto& info) { return std::string(fake_cuda::name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name; });
 
 }  // namespace
 }  // namespace troupe::device

@@ -214,7 +214,8 @@ TEST(CudaDriverStart, SaysWhyThereIsNoDevice) {
     const char* says;
   };
   for (const Case& c : {Case{{.driver_installed = false}, 0, "no NVIDIA driver"}, Case{{.devices = 0}, 0, "no NVIDIA device"},
-                        Case{{.devices = 2}, 2, "this machine has 2 NVIDIA devices, counted from 0"}, Case{{.memory_pools = false}, 0, "no memory pools"}}) {
+                        Case{{.devices = 2}, 2, "this machine has 2 NVIDIA devices, counted from 0"},
+                        Case{{.memory_pools = false}, 0, "no memory pools"}}) {
     fake_cuda::reset(c.machine);
     auto driver = make_cuda_driver({.index = c.index});
     ASSERT_FALSE(driver);

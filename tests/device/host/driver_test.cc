@@ -33,12 +33,11 @@ struct Call {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Host, DriverContract,
-                         testing::Values(DriverKind{.name = "host", .make = [](const ContractLimits& l) {
-                                                      return make_host_driver({.stream_capacity = l.stream_capacity,
-                                                                               .max_streams = l.max_streams,
-                                                                               .max_events = l.max_events});
-                                                    }}));
+INSTANTIATE_TEST_SUITE_P(Host, DriverContract, testing::Values(DriverKind{.name = "host", .make = [](const ContractLimits& l) {
+                                                                            return make_host_driver({.stream_capacity = l.stream_capacity,
+                                                                                                     .max_streams = l.max_streams,
+                                                                                                     .max_events = l.max_events});
+                                                                          }}));
 
 // What is the host driver's own.
 class HostDriverTest : public ::testing::Test {
