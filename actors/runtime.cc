@@ -261,12 +261,18 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->device);
   }
   spilled.reset();
+  if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();
     const bool whole = usage.streams == 0 && usage.events == 0 && usage.pinned_bytes == 0 && usage.device_bytes == 0 && usage.graphs == 0;
-    if (!whole && first) first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
-    if (!whole && !first) first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    if (!whole && !first) {
+      first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    } else if (!whole && usage.abandoned != 0) {
+      first = Error{ErrorCode::device_lost, "the device was lost while it was given back what it had lent; abandoned: " + figures(usage)};
+    } else if (!whole) {
+      first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
+    }
     driver.reset();  // joins the streams' threads, which may still be in a call of the stream actor's
   }
   peers.reset();

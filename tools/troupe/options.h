@@ -5,6 +5,7 @@
 #include <boost/program_options/variables_map.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ enum ExitStatus : int {
 };
 
 struct CommonOptions {
+  std::optional<std::uint32_t> cuda;  // the number of the CUDA device; none = the host
   std::string model;             // path; empty = the default model in the cache
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
