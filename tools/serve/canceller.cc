@@ -30,7 +30,10 @@ void Canceller::run() {
       if (asked_.empty()) return;
       clients = std::exchange(asked_, {});
     }
-    for (const std::uint64_t client : clients) runtime_.cancel(client);
+    for (const std::uint64_t client : clients) {
+      runtime_.cancel(client);
+      ++acknowledged_;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // I/O thread nor the delivery thread may.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -20,6 +21,7 @@ class Canceller {
   // The requests `first` .. `first` + n - 1; those that have ended already are left alone. Any thread; never waits.
   // What waits here is bounded by the requests that live.
   void cancel(std::uint64_t first, std::uint32_t n);
+  std::uint64_t acknowledged() const { return acknowledged_; }  // cancels that the runtime has answered
 
  private:
   void run();
@@ -29,6 +31,7 @@ class Canceller {
   std::condition_variable changed_;
   std::vector<std::uint64_t> asked_;
   bool stop_ = false;
+  std::atomic<std::uint64_t> acknowledged_{0};
   std::thread thread_;
 };
 

@@ -147,7 +147,7 @@ json::object Render::usage() const {
   return {{"prompt_tokens", options_.prompt_tokens},
           {"completion_tokens", completion_tokens_},
           {"total_tokens", options_.prompt_tokens + completion_tokens_},
-          {"options_.prompt_tokensdetails", json::object{{"cached_tokens", cached_tokens_}}}};
+          {"prompt_tokens_details", json::object{{"cached_tokens", cached_tokens_}}}};
 }
 
 void Render::add_event(std::uint32_t index, Choice& choice, const Piece* end, std::string& out) {

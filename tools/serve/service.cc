@@ -265,6 +265,7 @@ HttpReply Service::state(const std::optional<RuntimeMetrics>& figures) const {
   out.body = json::serialize(json::object{
       {"calls", calls.calls},
       {"calls_abandoned", calls.abandoned},
+      {"cancels_acknowledged", canceller_.acknowledged()},
       {"draining", draining_.load()},
       {"running", figures->running},
       {"waiting", figures->waiting},
