@@ -68,6 +68,12 @@ std::string figures(const device::DriverUsage& u) {
 
 }  // namespace
 
+// CAF leaves the system's logger in a thread-local variable of whoever used a scoped actor, and the end of the system
+// waits until nobody holds it: a thread that called the runtime once, and lives on, would hang stop() for ever.
+struct ForgetLogger {
+  ~ForgetLogger() { caf::logger::set_current_actor_system(nullptr); }
+};
+
 struct Runtime::Impl {
   RuntimeOptions options;
   ModelInfo info;
@@ -95,6 +101,7 @@ struct Runtime::Impl {
 
   // One request and its answer. closed: the actor is gone, or no answer came in time.
   template <class R, class Handle, class M> Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
+    const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     Result<R> result = closed();
     const auto take = [&](R& answer) { result = std::move(answer); };
@@ -109,6 +116,7 @@ struct Runtime::Impl {
   }
   // Lets an actor work off its mailbox and end, and waits until it has.
   template <class Handle> void end(const Handle& actor) const {
+    const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     self->wait_for(actor);

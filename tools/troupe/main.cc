@@ -60,10 +60,20 @@ Exit status: 0 identical; 1 any other verdict; 2 wrong command line; 3 the model
 be used; 4 the output was closed or could not be written.
 )";
 
+constexpr std::string_view kServeHelp =
+    R"(OpenAI's API: /v1/models, /v1/completions and /v1/chat/completions, whole or streamed; beside it /tokenize,
+/detokenize, /health, /metrics (Prometheus) and /debug/state. Writes "listening at URL" once it does. SIGTERM and SIGINT
+let what runs come to its end, within --drain seconds; a second one ends the program at once.
+
+Exit status: 0 stopped, and every request was complete; 1 some were cut off; 2 wrong command line; 3 the model, a file,
+the address or the runtime could not be used; 4 the output was closed.
+)";
+
 constexpr std::array kCommands = {
     Command{"generate", "Answers one prompt, streamed to stdout; figures on stderr.", "generate [OPTIONS] PROMPT   (- reads it from stdin)", kExits,
             run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
+    Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},
     Command{"logits", "Writes the logits of every position of a list of ids.", "logits [OPTIONS] --ids 1,2,3 --out FILE", kExits, run_logits},
