@@ -11,6 +11,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -142,6 +143,10 @@ void Machine::State::make_lanes() {
     ctx::protected_fixedsize_stack stacks(kStackBytes);
     const ctx::stack_context stack = stacks.allocate();
     l.stack_bottom = static_cast<const char*>(stack.sp) - kStackBytes;
+#if defined(__SANITIZE_ADDRESS__)
+    // A stack that lay at this address before left the marks of frames that never returned.
+    __asan_unpoison_memory_region(l.stack_bottom, kStackBytes);
+#endif
     // Stacks begin at different lines of their pages, so that they do not share a few sets of the CPU's cache.
     const std::size_t skip = l.linear % 64 * kStackStep;
     l.fiber = ctx::fiber(std::allocator_arg, ctx::preallocated(static_cast<char*>(stack.sp) - skip, stack.size - skip, stack), stacks,
