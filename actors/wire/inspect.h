@@ -32,6 +32,7 @@ template <class F> void for_each_message(F&& f) {
   TROUPE_MESSAGE(Tick);
   TROUPE_MESSAGE(Open);
   TROUPE_MESSAGE(Opened);
+  TROUPE_MESSAGE(Saved);
   TROUPE_MESSAGE(Launch);
   TROUPE_MESSAGE(Accepted);
   TROUPE_MESSAGE(Await);
@@ -47,6 +48,13 @@ template <class F> void for_each_message(F&& f) {
   TROUPE_MESSAGE(Watch);
   TROUPE_MESSAGE(EventDone);
   TROUPE_MESSAGE(Completed);
+  TROUPE_MESSAGE(CopyBlocks);
+  TROUPE_MESSAGE(CopyDone);
+  TROUPE_MESSAGE(WriteState);
+  TROUPE_MESSAGE(StateWritten);
+  TROUPE_MESSAGE(ReadState);
+  TROUPE_MESSAGE(StateRead);
+  TROUPE_MESSAGE(DropState);
   TROUPE_MESSAGE(Sample);
   TROUPE_MESSAGE(Sampled);
   TROUPE_MESSAGE(Deliver);

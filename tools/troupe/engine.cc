@@ -54,6 +54,8 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.depth = depth;
   settings.max_batch = options.max_batch;
   settings.fault = fault;
+  settings.spill_dir = options.spill_dir;
+  settings.spill_limit = options.spill_limit << 20;
   Engine engine;
   engine.text = std::move(loaded.text);
   TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
