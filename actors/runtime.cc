@@ -246,8 +246,8 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->stream);
     end(peers->device);
   }
-  spilled.reset();
   if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
+  spilled.reset();
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();

@@ -126,7 +126,8 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--device", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--spill-dir", "--spill-limit", "--log-level"}) {
+  for (const char* name : {"--model", "-m", "--device", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--spill-dir",
+                           "--spill-limit", "--log-level"}) {
     if (word == name) return true;
   }
   return false;
