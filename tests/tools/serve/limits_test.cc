@@ -70,7 +70,7 @@ TEST(Scenario, WedgedHealthy) {
 
 TEST(Limits, AClientThatDoesNotReadIsCutOffAndOthersAreNot) {
   ServeOptions options;
-  options.stream_buffer = 8 << 10;
+  options.stream_buffer = 128 << 10;  // more than all of the short answers, however late they are read
   options.send_buffer = 4 << 10;
   ServeRig rig = scripted_server(script(), options);
   Client slow(rig.server->port(), 4 << 10);
