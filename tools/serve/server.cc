@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 
 #include <condition_variable>
@@ -156,7 +157,10 @@ Result<std::unique_ptr<Server>> Server::start(Runtime& runtime, device::TextSide
   TROUPE_TRY(impl->open_tls());
   TROUPE_TRY(impl->listen());
   impl->accept();
-  impl->io_thread = std::thread([raw = impl.get()] { raw->io.run(); });
+  impl->io_thread = std::thread([raw = impl.get()] {
+    (void)pthread_setname_np(pthread_self(), "troupe.http");  // so that its cost can be told from the runtime's
+    raw->io.run();
+  });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
