@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -13,9 +14,12 @@
 #include "actors/delivery/actor.h"
 #include "actors/device/actor.h"
 #include "actors/dispatcher/actor.h"
+#include "actors/lora/actor.h"
 #include "actors/router/actor.h"
 #include "actors/sampler/actor.h"
 #include "actors/scheduler/actor.h"
+#include "actors/spill/actor.h"
+#include "actors/spill/posix_files.h"
 #include "actors/stream/actor.h"
 #include "actors/wire.h"
 
@@ -27,6 +31,8 @@ namespace {
 
 constexpr std::chrono::seconds kStopGrace{2};  // beyond step_timeout, for a stop that finds the device stuck
 constexpr std::chrono::milliseconds kStopPoll{5};
+constexpr std::uint32_t kSpillPlaces = 2;   // saves and restores at a time
+constexpr std::uint32_t kSpillBlocks = 16;  // that each has page-locked memory for
 
 Error closed() { return Error{ErrorCode::closed, "the runtime has stopped; start another"}; }
 
@@ -78,6 +84,7 @@ struct Runtime::Impl {
   std::unique_ptr<ControlConfig> config;
   std::unique_ptr<caf::actor_system> system;
   std::shared_ptr<const Peers> peers;
+  std::shared_ptr<StateFiles> spilled;  // none: nothing is spilled
   std::uint64_t seed_base = 0;
   std::atomic<std::uint64_t> seeds{0};
 
@@ -119,11 +126,16 @@ struct Runtime::Impl {
 Result<void> Runtime::Impl::start() {
   config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread});
   system = std::make_unique<caf::actor_system>(*config);
+  if (!options.spill_dir.empty()) {
+    if (model->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
+    TROUPE_TRY(spilled, PosixStateFiles::open(options.spill_dir));
+  }
+  const CopyPlaces places{spilled ? kSpillPlaces : 0, std::min(kSpillBlocks, info.kv_blocks), model->kv_block_bytes()};
   std::random_device entropy;
   seed_base = std::uint64_t{entropy()} << 32 | entropy();
 
   const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
-  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count()};
+  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count(), places};
   DeviceActor device = system->spawn<DeviceShell>(counts, setup, info);
   auto started = ask<DeviceStarted>(device, StartDevice{});
   if (started && started.value().error.code != ErrorCode::none) started = started.value().error;
@@ -141,7 +153,8 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   p.device = std::move(device);
   p.delivery = system->spawn<DeliveryShell, caf::detached>(delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
-  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1});
+  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
+  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
   RouterConfig router;
   router.depth = options.depth;
   p.router = system->spawn<RouterShell>(counts, router, info);
@@ -150,23 +163,34 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   scheduler.depth = options.depth;
   scheduler.max_batch = options.max_batch;
   scheduler.step_tokens = options.step_tokens;
+  scheduler.spill_places = spilled ? kSpillPlaces : 0;
+  scheduler.spill_min_blocks = options.spill_min_blocks;
   scheduler.fault = options.fault;
   p.scheduler = system->spawn<SchedulerShell>(counts, scheduler, info);
+  if (info.max_loras > 0) {
+    p.lora = system->spawn<LoraShell>(counts, options.lora, info);
+    p.loader = system->spawn<LoaderShell, caf::detached>(counts, model.get());
+  }
   p.dispatcher = system->spawn<DispatcherShell>(counts, DispatcherConfig{options.max_live}, info);
   peers = std::make_shared<const Peers>(std::move(p));
 
   const Attach everyone{peers};
   caf::anon_send(peers->sampler, everyone);
+  if (peers->spill) caf::anon_send(peers->spill, everyone);
   caf::anon_send(peers->stream, everyone);
   caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
   caf::anon_send(peers->router, everyone);
   caf::anon_send(peers->scheduler, everyone);
+  if (peers->lora) {
+    caf::anon_send(peers->lora, everyone);
+    caf::anon_send(peers->loader, everyone);
+  }
   caf::anon_send(peers->dispatcher, everyone);
   (void)ask<Done>(peers->device, everyone);  // RingReady is on its way before the first request
 }
 
-// The order: no new requests; every request ends; callbacks have run; the router settles what is in flight; only then
-// do stream and device give back what the steps used.
+// The order: no new requests; every request ends; callbacks have run; the router settles what is in flight, also with the
+// spill actor; only then do stream and device give back what the steps used.
 Result<void> Runtime::Impl::stop() {
   if (delivery_thread->id.load() == std::this_thread::get_id()) {
     return Error{ErrorCode::bad_request, "stop waits for the callbacks, so it cannot be called from one: call it from another thread"};
@@ -177,6 +201,10 @@ Result<void> Runtime::Impl::stop() {
   Result<void> result = success();
   if (peers) {
     end(peers->dispatcher);
+    if (peers->lora) {
+      end(peers->lora);
+      end(peers->loader);
+    }
     caf::anon_send(peers->scheduler, Halt{{}, closed()});
     end(peers->scheduler);
     end(peers->sampler);
@@ -199,7 +227,11 @@ Result<void> Runtime::Impl::stop_device() {
       result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
     }
     end(peers->router);
+    if (peers->spill) end(peers->spill);  // nothing uses the places' memory any more
     (void)ask<Done>(peers->stream, StopDevice{});
+  } else if (peers->spill) {
+    // A file may still be written from memory of the device's: it is left to whoever does.
+    return Error{ErrorCode::device_failed, "the router did not settle its steps and copies in time"};
   }
   // A step that failed half-way may still have work on the stream.
   Result<void> gone = success();
@@ -236,12 +268,19 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->stream);
     end(peers->device);
   }
+  spilled.reset();
+  if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();
     const bool whole = usage.streams == 0 && usage.events == 0 && usage.pinned_bytes == 0 && usage.device_bytes == 0 && usage.graphs == 0;
-    if (!whole && first) first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
-    if (!whole && !first) first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    if (!whole && !first) {
+      first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    } else if (!whole && usage.abandoned != 0) {
+      first = Error{ErrorCode::device_lost, "the device was lost while it was given back what it had lent; abandoned: " + figures(usage)};
+    } else if (!whole) {
+      first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
+    }
     driver.reset();  // joins the streams' threads, which may still be in a call of the stream actor's
   }
   peers.reset();
@@ -287,6 +326,23 @@ CancelOutcome Runtime::cancel(std::uint64_t client) {
   if (impl_->closing) return CancelOutcome::not_found;
   const auto reply = impl_->ask<CancelReply>(impl_->peers->dispatcher, Cancel{{}, client});
   return reply ? reply.value().outcome : CancelOutcome::not_found;
+}
+
+Result<void> Runtime::lora(LoraCommand command, LoraCallback done) {
+  const std::shared_lock lock(impl_->gate);
+  if (impl_->closing) return closed();
+  LoraTo to{std::move(command), std::make_shared<LoraCallback>(std::move(done))};
+  TROUPE_TRY(impl_->ask<Done>(impl_->peers->dispatcher, std::move(to)));
+  return success();
+}
+
+Result<LoraAck> Runtime::lora(LoraCommand command) {
+  const auto answered = std::make_shared<std::promise<LoraAnswer>>();
+  std::future<LoraAnswer> answer = answered->get_future();
+  TROUPE_TRY(lora(std::move(command), [answered](const LoraAnswer& a) { answered->set_value(a); }));
+  LoraAnswer a = answer.get();
+  if (a.error.code != ErrorCode::none) return a.error;
+  return std::move(a.ack);
 }
 
 const ModelInfo& Runtime::model() const { return impl_->info; }

@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-// Positions below `settled_len` of the sequence hold for good. Never falls.
+// Positions below `settled_len` of the sequence hold for good. Never falls. Of a model with a window, the blocks that no
+// position from it on reads go back.
 struct Commit {
   SeqId seq;
   std::uint32_t epoch = 0;
@@ -57,6 +58,8 @@ struct DetachSlot {
 };
 // Answered once no ticket is in flight; bad_plan if one is already pending.
 struct Quiesce {};
+// The sequence's settled positions go to a file, and it is over (as by ReleaseSeq): what is in flight for it is disowned,
+// and its slot and blocks return when the last step and the last copy that name them have settled (R3). Answered by Saved.
 struct SaveSequenceState {
   SeqId seq;
 };

@@ -22,10 +22,12 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
       table_capacity((m.context_length + m.block_size - 1) / m.block_size),
       pool(m.kv_blocks),
       cache(pool, m.block_size),
-      sequences(m.n_slots * 2) {  // as many again may be detached
+      sequences(m.n_slots * 2),                           // as many again may be detached
+      adapters(m.max_loras == 0 ? 0 : m.max_loras + 2) {  // slot 0, and one that is loaded while the others serve
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
   for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  if (m.window != 0) window_fences.reserve(m.kv_blocks);
 }
 
 RouterSequence* RouterCore::State::find(SeqId id) {
@@ -78,6 +80,20 @@ void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
     s_->ring[i].handles = m.slots[i];
     s_->ring[i].rows.reserve(s_->model.max_rows);
   }
+  s_->places.resize(m.places.size());
+  for (std::size_t i = 0; i < m.places.size(); ++i) s_->places[i].handles = m.places[i];
+}
+
+// The published blocks that hold the beginning of what is known of a new sequence.
+void RouterCore::State::find_prefix(RouterSequence& s) {
+  if (!s.params) return;
+  s.last_published = cache.acquire(s.known(), s.adapter, s.table);
+  s.published = static_cast<std::uint32_t>(s.table.size());
+  s.launched_len = s.settled_len = s.published * model.block_size;
+  s.resend = s.published > 0;
+  stats.prefix_hits += s.published > 0 ? 1 : 0;
+  stats.prefix_blocks += s.published;
+  reclaim(s, s.settled_len);
 }
 
 void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
@@ -85,7 +101,16 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
   Opened answer;
   answer.request = m.request;
   ErrorCode code = s.refusal();
+  if (code == ErrorCode::none && !s.has(m.adapter)) code = ErrorCode::adapter_gone;
   if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
+  const bool restore = m.restore.incarnation != 0;
+  answer.restore = m.restore;
+  if (code == ErrorCode::none && restore) answer.error = s.refuse_restore(m);
+  if (answer.error.code != ErrorCode::none) {
+    answer.facts = s.facts();
+    out.push(std::move(answer));
+    return;
+  }
   if (code == ErrorCode::none) {
     const std::uint32_t record = s.free_records.back();
     s.free_records.pop_back();
@@ -105,13 +130,9 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
       q.params = m.params;
       q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
       q.output.assign(m.output.begin(), m.output.end());
-      q.last_published = s.cache.acquire(q.known(), q.adapter, q.table);
-      q.published = static_cast<std::uint32_t>(q.table.size());
-      q.launched_len = q.settled_len = q.published * s.model.block_size;
-      q.resend = q.published > 0;
-      s.stats.prefix_hits += q.published > 0 ? 1 : 0;
-      s.stats.prefix_blocks += q.published;
     }
+    if (restore) return s.begin_restore(q, m, out);  // answered when it is there
+    s.find_prefix(q);
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
     answer.slot = q.slot;
@@ -161,8 +182,10 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
       q.resend = true;  // the step may not have changed the device's tables
     else if (row.whole_table)
       q.resend = false;
-    if (--q.open_steps == 0 && q.released) s.finish_release(q);
+    --q.open_steps;
+    if (q.at_fence()) s.finish_release(q);
   }
+  s.settle_window(slot.ticket.step);
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
   if (slot.awaited) {
     slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
@@ -171,29 +194,18 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
     slot.use = RingSlot::Use::unread;
     slot.result = m.result;
   }
-  if (s.in_flight > 0) return;
+  settle_waiters(out);
+}
+
+void RouterCore::settle_waiters(RouterOutbox& out) {
+  State& s = *s_;
+  s.try_change(out);
+  if (s.in_flight + s.copies_in_flight() > 0) return;
   if (s.quiesce_pending) {
     s.quiesce_pending = false;
     out.push(Applied{{}, {}, {}, s.facts()});
   }
-  if (s.life == State::Life::tearing) finish_teardown(out);
-}
-
-void RouterCore::on(const Lora& m, TimeNs, RouterOutbox& out) {
-  State& s = *s_;
-  LoraReply answer;
-  answer.ack.name = m.command.name;
-  ErrorCode code = s.refusal();
-  std::string what = "the router refuses LoRA commands now";
-  if (code == ErrorCode::none && s.in_flight > 0) {
-    code = ErrorCode::not_quiescent;
-    what = std::to_string(s.in_flight) + " tickets are in flight: a LoRA command runs at quiescence only (R9)";
-  } else if (code == ErrorCode::none) {
-    code = ErrorCode::unsupported;
-    what = "this device has no adapter slots";
-  }
-  answer.error = device_error(DeviceError::Phase::effect, code, std::move(what));
-  out.push(std::move(answer));
+  if (s.life == State::Life::tearing && s.busy_places() == 0) finish_teardown(out);
 }
 
 void RouterCore::on(const Teardown&, TimeNs, RouterOutbox& out) {
@@ -203,16 +215,16 @@ void RouterCore::on(const Teardown&, TimeNs, RouterOutbox& out) {
     return;
   }
   s.life = State::Life::tearing;
-  if (s.in_flight == 0) finish_teardown(out);
+  if (s.in_flight + s.busy_places() == 0) finish_teardown(out);
 }
 
-// Nothing is in flight: every sequence and every ring slot goes back, and the router answers `closed` from now on.
+// Nothing is in flight, no place is at work: every sequence and every ring slot goes back, and the router answers `closed` from now on.
 void RouterCore::finish_teardown(RouterOutbox& out) {
   State& s = *s_;
   for (RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0) continue;
     if (!q.released)
-      for (const BlockId block : q.table) (void)s.cache.drop(block, false);
+      for (std::uint32_t i = q.behind; i < q.table.size(); ++i) (void)s.cache.drop(q.table[i], false);
     s.finish_release(q);
   }
   for (RingSlot& slot : s.ring) {

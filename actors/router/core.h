@@ -4,8 +4,9 @@
 // Invariants, after every message
 //   - every block is in exactly one class: free + used + cached + fenced == total (R8);
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
-//   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4);
-//   - a block in the prefix cache holds settled positions only and is never written again (R3).
+//   - a block, a slot or a ring slot returns only when no open ticket and no copy in flight names it (R3, R4);
+//   - a block in the prefix cache holds settled positions only and is never written again (R3);
+//   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
 // Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
@@ -26,7 +27,10 @@ enum class RouterFault : std::uint8_t {
   free_at_finish,     // R3: blocks and slot return while steps in flight name them
   skip_rollback,      // R2: the launched length does not fall
   reuse_ring_early,   // R4: a slot whose logits are being read is used again
-  optimistic_length,  // R2: what is launched counts as settled
+  optimistic_length,  // R2: what is launched counts as settled; of a model with a window, for what lies behind it
+  lora_in_flight,     // R9: the table changes while tickets in flight name the adapter that goes
+  lora_at_finish,     // R9: users are counted at their finish, not at the fence
+  free_before_copy,   // R3: blocks return while a save still reads them
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
 };
 
@@ -47,10 +51,17 @@ struct RouterStats {
   std::uint64_t prefix_blocks = 0;  // blocks that they found
   std::uint64_t published = 0;
   std::uint64_t reclaimed = 0;
-  std::uint64_t late = 0;  // completions of nothing that is open
+  std::uint64_t behind_window = 0;         // blocks that went back because they lay behind the window
+  std::uint64_t behind_window_fenced = 0;  // of those: named by a step in flight (R3)
+  std::uint64_t late = 0;                  // completions of nothing that is open
+  std::uint64_t saves = 0;                 // sequences that were to be saved
+  std::uint64_t save_failures = 0;
+  std::uint64_t restores = 0;  // sequences that came back
+  std::uint64_t restore_failures = 0;
 };
 
-using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;
+using RouterOutbox =
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
 
 class RouterCore {
  public:
@@ -62,8 +73,14 @@ class RouterCore {
   void on(const Launch& m, TimeNs now, RouterOutbox& out);
   void on(const Await& m, TimeNs now, RouterOutbox& out);
   void on(const Apply& m, TimeNs now, RouterOutbox& out);
+  // R9: the change is made, and answered, once no sequence names what goes, released ones that wait at their fence
+  // included. One at a time.
   void on(const Lora& m, TimeNs now, RouterOutbox& out);
+  void on(const TableChanged& m, TimeNs now, RouterOutbox& out);
   void on(const Completed& m, TimeNs now, RouterOutbox& out);
+  void on(const CopyDone& m, TimeNs now, RouterOutbox& out);
+  void on(const StateWritten& m, TimeNs now, RouterOutbox& out);
+  void on(const StateRead& m, TimeNs now, RouterOutbox& out);
   void on(const Teardown& m, TimeNs now, RouterOutbox& out);
 
   DeviceFacts facts() const;
@@ -74,6 +91,8 @@ class RouterCore {
 
  private:
   struct State;
+  // Answers who waits for the device: a Quiesce when nothing is in flight, a Teardown when no place is at work either.
+  void settle_waiters(RouterOutbox& out);
   void finish_teardown(RouterOutbox& out);
   std::unique_ptr<State> s_;
 };

@@ -25,7 +25,7 @@ void RouterCore::State::publish(RouterSequence& s) {
   if (s.published == s.settled_len / model.block_size) return;
   const device::TokenHistory known = s.known();
   const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
-  while (s.published < full) {
+  while (s.published < full && s.published >= s.behind) {  // what went back unpublished ends the chain
     const BlockId block = s.table[s.published];
     s.last_published = cache.publish(block, s.last_published, known, s.published * model.block_size, s.adapter);
     stats.published += s.last_published.block == block ? 1 : 0;
@@ -36,7 +36,7 @@ void RouterCore::State::publish(RouterSequence& s) {
 void RouterCore::State::finish_release(RouterSequence& s) {
   // Last block first: what is idle longest is reclaimed first, and a block is of no use without those before it.
   if (s.fenced)
-    for (auto block = s.table.rbegin(); block != s.table.rend(); ++block) (void)cache.settle(*block);
+    for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) (void)cache.settle(*block);
   if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
   free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
   s.table.clear();
@@ -44,7 +44,23 @@ void RouterCore::State::finish_release(RouterSequence& s) {
   s.id = {};
 }
 
-DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcome) {
+// The sequence leaves at once; its slot and blocks do when nothing in flight names them (R3).
+DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome) {
+  const bool fence = s.open_copies > 0 || (s.open_steps > 0 && config.fault != RouterFault::free_at_finish);
+  ++(fence ? stats.releases_fenced : stats.releases_now);
+  for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) {
+    if (auto dropped = cache.drop(*block, fence); dropped.has_error())
+      return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
+  }
+  outcome.fenced = fence;
+  outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s.table.size()) - s.behind;
+  s.released = true;
+  s.fenced = fence;
+  if (!fence) finish_release(s);
+  return {};
+}
+
+DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcome, RouterOutbox& out) {
   // Every effect but ReadLogits and Quiesce names a live sequence.
   RouterSequence* s = std::visit(
       [&](const auto& e) -> RouterSequence* {
@@ -61,8 +77,10 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch != s->epoch || e->settled_len < s->settled_len || e->settled_len > s->launched_len)
       return bad(label(effect) + ": epoch " + std::to_string(s->epoch) + ", settled " + std::to_string(s->settled_len) + ", launched " +
                  std::to_string(s->launched_len));
-    s->settled_len = config.fault == RouterFault::optimistic_length ? s->launched_len : e->settled_len;
+    const bool optimistic = config.fault == RouterFault::optimistic_length;
+    s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
     publish(*s);
+    reclaim(*s, optimistic ? s->launched_len : s->settled_len);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.
     if (RingSlot* slot = find(e->ticket)) {
@@ -78,17 +96,9 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
       for (OpenRow& row : slot.rows)
         if (row.seq == e->seq) row.ahead_blocks = 0;
   } else if (std::holds_alternative<ReleaseSeq>(effect)) {
-    const bool fence = s->open_steps > 0 && config.fault != RouterFault::free_at_finish;
-    ++(fence ? stats.releases_fenced : stats.releases_now);
-    for (auto block = s->table.rbegin(); block != s->table.rend(); ++block) {
-      if (auto dropped = cache.drop(*block, fence); dropped.has_error())
-        return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
-    }
-    outcome.fenced = fence;
-    outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size());
-    s->released = true;
-    s->fenced = fence;
-    if (!fence) finish_release(*s);
+    return release(*s, outcome);
+  } else if (std::holds_alternative<SaveSequenceState>(effect)) {
+    return save(*s, outcome, out);
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     RingSlot* slot = find(e->ticket);
     if (slot == nullptr || slot->use != RingSlot::Use::held) return bad(label(effect) + ": no logits of that ticket are held");
@@ -123,7 +133,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     s->slot = RouterSequence::kNoSlot;
   } else if (std::holds_alternative<Quiesce>(effect)) {
     if (quiesce_pending) return bad("Quiesce: one is pending already");
-    quiesce_pending = in_flight > 0;
+    quiesce_pending = in_flight + copies_in_flight() > 0;
   } else {
     return unsupported(label(effect).c_str());
   }
@@ -136,9 +146,10 @@ void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
   if (const ErrorCode code = s.refusal(); code != ErrorCode::none)
     answer.error = device_error(DeviceError::Phase::effect, code, label(m.effect) + " refused");
   else
-    answer.error = s.apply(m.effect, answer.outcome);
+    answer.error = s.apply(m.effect, answer.outcome, out);
   if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none)
     return;  // answered when it is reached
+  s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

@@ -47,6 +47,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     if (row.n_tokens == 0 || row.n_tokens > model.context_length - row.position)
       return bad_row(i, std::to_string(row.n_tokens) + " tokens at position " + std::to_string(row.position) +
                             " do not fit the context of " + std::to_string(model.context_length));
+    if (row.adapter != s->adapter) return bad_row(i, "adapter " + label(row.adapter) + ", the sequence runs under " + label(s->adapter));
     if (s->planned_in == plan.ticket.step) return bad_row(i, "a second row of sequence " + label(row.seq));
     if (row.source.is_feed()) {
       from = cells_of(row.source.feed_ticket(), from);
@@ -119,8 +120,12 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     }
     // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
     // never writes into a block of another sequence (R7). After a failed step, a move or a prefix hit, all of them.
+    // What went back since its last row is said too, so that the device finds whoever still reads it.
     const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
     open.whole_table = s.resend;
+    for (std::uint32_t b = s.told; b < s.behind && b < from; ++b) step.deltas.push_back({s.slot, b, kNoBlock});
+    s.told = s.behind;
+    s.named_in = plan.ticket.step;
     for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow& d = step.rows.emplace_back();
     d.slot = s.slot;
@@ -166,7 +171,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
     if (std::holds_alternative<Quiesce>(effect))
       answer.error = device_error(DeviceError::Phase::effect, ErrorCode::bad_plan, "Quiesce travels alone, not in a plan");
     else
-      answer.error = s.apply(effect, outcome);
+      answer.error = s.apply(effect, outcome, out);
   }
   if (answer.error.code == ErrorCode::none) answer.error = s.validate(plan);
   if (answer.error.code == ErrorCode::none) {
@@ -190,6 +195,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   }
   if (answer.error.code == ErrorCode::kv_exhausted) ++s.stats.kv_refusals;
   if (answer.error.code == ErrorCode::ring_exhausted) ++s.stats.ring_refusals;
+  s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

@@ -10,24 +10,29 @@ std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { re
 // Opens waiting requests while there is a place in the batch and, by the router's last word, blocks for their known
 // tokens beside what those already admitted still need. With nothing running the first one is opened whatever is free.
 void SchedulerCore::State::admit(SchedulerOutbox& out) {
-  if (waiting.empty()) return;
+  if (waiting.empty() || restore_waits) return;
   std::uint32_t promised = 0, opening = 0;
   for (const std::uint32_t i : running) {
     const Live& r = live[i];
-    const std::uint32_t want = blocks_for(r.known() + 1, model.block_size), have = blocks_for(r.launched, model.block_size);
+    const std::uint32_t want = blocks_until(r.settled, r.known() + 1);
+    const std::uint32_t have = blocks_for(r.launched, model.block_size) - model.blocks_behind(r.settled);
     promised += want > have ? want - have : 0;
     opening += r.phase == Live::Phase::opening ? 1 : 0;
   }
-  while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
-    Live& r = live[waiting.front()];
-    const std::uint32_t need = blocks_for(r.known() + 1, model.block_size);
+  while (running.size() < max_batch && opening < facts.free_slots) {
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](std::uint32_t i) { return !is_held(live[i]); });
+    if (next == waiting.end()) break;
+    Live& r = live[*next];
+    if (r.saving || (r.saved.incarnation != 0 && saves + restores >= config.spill_places)) break;
+    const std::uint32_t need = blocks_until(r.saved.incarnation != 0 ? r.saved_len : 0, r.known() + 1);
     if (!running.empty() && need + promised > facts.free_blocks + facts.cached_blocks) break;
     promised += need;
     ++opening;
     r.phase = Live::Phase::opening;
-    running.push_back(waiting.front());
-    waiting.pop_front();
-    out.push(Open{{}, r.id, r.known(), r.request->adapter, r.request, r.output});
+    running.push_back(*next);
+    waiting.erase(next);
+    restores += r.saved.incarnation != 0 ? 1 : 0;
+    out.push(Open{{}, r.id, r.known(), r.adapter, r.request, r.output, r.saved, r.saved_len});
   }
 }
 
@@ -50,7 +55,7 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   row.position = r.launched;
   row.n_tokens = n_tokens;
   row.mask = f.mask;
-  row.adapter = r.request->adapter;
+  row.adapter = r.adapter;
   row.readback = !f.produces ? RowReadback::none : host_chosen ? RowReadback::logits : RowReadback::argmax;
   if (f.fed) {
     const InFlightRow& from = r.rows[r.n_rows - 1];
@@ -103,7 +108,7 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
       others = others || (known > 1) != chunks;
       if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
-      const std::uint32_t n = std::min(known, chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget);
+      const std::uint32_t n = std::min({known, chunk_limit(r), chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget});
       const bool produces = choice == RowChoice::feed || n == known;
       const bool to_host = produces && needs_host(r, static_cast<std::uint32_t>(r.output.size()) + r.ahead());
       const bool fits = n > 0 && plan.rows.size() < model.max_rows && !(to_host && logits >= model.max_logits_rows);
@@ -176,15 +181,18 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   }
   ++stats.kv_waits;
   if (must == nullptr) return;
-  const std::size_t releases = static_cast<std::size_t>(
-      std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
+  const std::size_t releases = static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) {
+    return std::holds_alternative<ReleaseSeq>(e) || std::holds_alternative<SaveSequenceState>(e);
+  }));
   if (facts.fenced_blocks >= error.missing_blocks || releases > 0) {
     ++stats.fence_waits;
     return;
   }
   Live* victim = choose_victim();
-  // If it is the one that must have it, it waits as long as another one moves.
-  const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  // If it is the one that must have it, it waits as long as another one moves; one that ended while it was brought back
+  // still has blocks to give.
+  const bool moving = n_pipeline > 0 || saves + restores > 0 ||
+                      std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
     --stats.kv_waits;
     preempt(*victim);
@@ -214,7 +222,10 @@ void SchedulerCore::State::preempt(Live& r) {
   ++stats.preemptions;
   r.preempted = true;
   const auto index = static_cast<std::uint32_t>(&r - live.data());
-  effects.push_back(ReleaseSeq{r.seq});
+  if (may_spill(r))
+    spill(r);
+  else
+    effects.push_back(ReleaseSeq{r.seq});
   running.erase(std::find(running.begin(), running.end(), index));
   waiting.push_front(index);
   r.phase = Live::Phase::waiting;

@@ -39,6 +39,7 @@ struct Live {
   RequestId id;
   Shared<Request> request;
   std::uint64_t seed = 0;
+  AdapterRef adapter;            // bound for its whole life
   std::uint64_t admitted = 0;    // order of arrival
   TimeNs deadline = 0;           // absolute; 0 = none
   std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
@@ -64,6 +65,9 @@ struct Live {
   bool preempted = false;        // at least once
   std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
   bool kv_blocked = false;       // blocks did not suffice for its next row: it sits out until something settles
+  SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
+  std::uint32_t saved_len = 0;   // positions
+  bool saving = false;           // the router has not answered yet: it is not opened before
   bool stop_pending = false;     // SchedulerFault::keep_overrun only
   TextStream text;
 
@@ -139,7 +143,12 @@ struct SchedulerCore::State {
   DeviceFacts facts;            // as of the router's last answer
   std::vector<RequestId> sampler_closed;
   std::vector<RequestId> ended;
-  TimeNs timer = 0;  // armed for; 0 = not armed
+  std::uint32_t saves = 0, restores = 0;  // not answered; together at most config.spill_places
+  bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
+  std::vector<SeqId> drops;               // saved states that nobody wants any more
+  TimeNs timer = 0;                       // armed for; 0 = not armed
+  AdapterRef held;      // LoraHold: its requests are not opened
+  TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works
   TimeNs last_settled = 0;
@@ -164,6 +173,12 @@ struct SchedulerCore::State {
   RowChoice choose(const Live& r);
   std::vector<Token> barred_ids;
 
+  // window.cc
+  // Blocks that a sequence holds at most until `end` positions are computed, now that `settled` are.
+  std::uint32_t blocks_until(std::uint32_t settled, std::uint32_t end) const;
+  // The most tokens that its next row can have.
+  std::uint32_t chunk_limit(const Live& r) const;
+
   // plan.cc
   void admit(SchedulerOutbox& out);
   bool plan(SchedulerOutbox& out);
@@ -172,6 +187,19 @@ struct SchedulerCore::State {
   void no_room(const PipelineStep& step, const DeviceError& error);
   Live* choose_victim();
   void preempt(Live& r);
+
+  // lora.cc
+  bool is_held(const Live& r) const { return held.slot != 0 && r.adapter == held; }
+  void preempt_held();
+  void arm(TimeNs at, SchedulerOutbox& out);  // a Tick at `at`, or before
+  // spill.cc
+  bool may_spill(const Live& r) const;
+  void spill(Live& r);
+  void forget_saved(Live& r);
+  void opened_from_file(Live* r, const Opened& m);
+  void restore_refused(Live* r, const Opened& m);
+  bool something_moves() const;
+  void unblock();
 
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);

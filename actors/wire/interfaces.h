@@ -28,6 +28,11 @@ struct SubmitTo {  // a submission and where its events go
   Submit submit;
   std::shared_ptr<Callback> callback;
 };
+using LoraCallback = std::function<void(const LoraAnswer&)>;
+struct LoraTo {  // a command and where its answer goes; answered when the command was accepted
+  LoraCommand command;
+  std::shared_ptr<LoraCallback> callback;
+};
 struct Register {  // dispatcher -> delivery, before the request's first event can be
   RequestId id;
   std::shared_ptr<Callback> callback;
@@ -64,7 +69,7 @@ template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
   return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
-           x.preemptions, x.tokens, x.prefill_tokens);
+           x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
@@ -78,34 +83,44 @@ template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream, x.ce
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Attach)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::SubmitTo)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::LoraTo)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Register)
 
 namespace troupe::actors {
 
 using DispatcherActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
-                     caf::replies_to<Drain>::with<Drained>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
+                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
 
 using SchedulerActor =
-    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
                      caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
-                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::replies_to<Ask>::with<SchedulerFigures>>;
+                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
-                     caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::replies_to<Lora>::with<LoraReply>,
+                     caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::reacts_to<CopyDone>, caf::reacts_to<StateWritten>,
+                     caf::reacts_to<StateRead>, caf::reacts_to<Lora>, caf::reacts_to<TableChanged>,
                      caf::replies_to<Teardown>::with<TornDown>, caf::replies_to<Ask>::with<DeviceFacts>>;
 
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
-using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
+using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>, caf::reacts_to<ChangeTable>,
                                      caf::replies_to<StopDevice>::with<Done>>;
 
 using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
                                      caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
                                      caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
 
+using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
+
 using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
+
+using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
+                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>,
+                                   caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
+
+using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>>;
 
 struct Peers {
   DispatcherActor dispatcher;
@@ -114,7 +129,10 @@ struct Peers {
   SamplerActor sampler;
   StreamActor stream;
   DeviceActor device;
+  SpillActor spill;  // none: nothing is spilled
   DeliveryActor delivery;
+  LoraActor lora;      // none: the model has no adapter slots
+  LoaderActor loader;  // likewise
 };
 
 }  // namespace troupe::actors

@@ -13,7 +13,7 @@
 namespace troupe::actors {
 
 // Who sends. A seq is {sender, the sender's count}: unique in a runtime without a counter that threads share.
-enum class Sender : std::uint16_t { runtime = 1, dispatcher, scheduler, router, sampler, stream, device, delivery, driver };
+enum class Sender : std::uint16_t { runtime = 1, dispatcher, scheduler, router, sampler, stream, device, delivery, spill, lora, loader, driver };
 
 // How many messages each sender has sent. Each count has one writer; reading is for any thread.
 class Counts {

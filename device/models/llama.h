@@ -15,6 +15,7 @@
 #include "device/model.h"
 #include "device/models/model_config.h"
 #include "device/models/tensor_source.h"
+#include "kernels/host/target.h"
 #include "messages/error.h"
 
 namespace troupe::device {
@@ -29,20 +30,23 @@ struct LlamaOptions {
   std::uint32_t max_logits_rows = 8;
   std::uint32_t n_slots = 64;  // block tables
   std::uint32_t max_depth = 2;
+  std::uint32_t max_loras = 0;      // adapter slots
+  std::uint32_t max_lora_rank = 16;
   std::uint32_t context_limit = 0;  // at most the model's context; 0 = the model's
   Shared<TokenTable> tokens;        // for ModelInfo
+  kernels::Target target = kernels::best_target();  // all give the same bits
 };
 
 class LlamaModel : public ModelDeviceFeed {
  public:
   // The driver must outlive the model. Errors: bad_file and unsupported of the tensors; bad_request: an option out of its
-  // range; what alloc_device answers.
+  // range, a target that this CPU does not have; what alloc_device answers.
   static Result<std::unique_ptr<LlamaModel>> create(std::shared_ptr<const TensorSource> source, ModelConfig config,
                                                     const LlamaOptions& options, Driver& driver);
 
   // Refused before anything is enqueued: bad_plan: more rows, tokens or logits than the options say, or a slot,
   // position, id, cell or ring slot out of range; argmax_batch_to_feed of another step than decode_batch_fed took last.
-  // unsupported: an adapter. ring_exhausted: more than max_depth + 1 steps in flight.
+  // An adapter slot that is not in the table: bad_plan, or unsupported if there are none. ring_exhausted: more than max_depth + 1 steps in flight.
   // While the device runs, a row whose positions lack a KV block is poisoned alone (kernels.h, feed_resolve).
 };
 

@@ -1,5 +1,7 @@
 #include "device/models/scripted.h"
 
+#include "device/host/copy_queue.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -69,11 +71,13 @@ ModelInfo model_info(const ScriptedOptions& options) {
   ModelInfo info;
   info.name = "Scripted";
   info.architecture = "scripted";
-  info.arithmetic_id = "host/scripted/" + std::to_string(options.seed) + (options.attention ? "/attention" : "");
+  info.arithmetic_id = "host/scripted/" + std::to_string(options.seed) + (options.attention ? "/attention" : "") +
+                       (options.window != 0 ? "/window" + std::to_string(options.window) : "");
   info.vocab_size = options.vocab;
   info.n_layers = 1;
   info.context_length = options.context;
   info.block_size = options.block_size;
+  info.window = options.window;
   info.kv_blocks = options.kv_blocks;
   info.n_slots = options.n_slots;
   info.max_depth = options.max_depth;
@@ -125,6 +129,7 @@ struct ScriptedModel::State {
   std::uint64_t settled = 0;
   std::atomic<bool> released{false};
   std::atomic<bool> running{false};
+  CopyQueue<State> copies{*this};
 
   const ScriptedFault* fault(ScriptedFault::Kind kind, std::uint64_t step, std::uint32_t row = 0) const {
     for (const ScriptedFault& f : options.faults) {
@@ -133,20 +138,33 @@ struct ScriptedModel::State {
     return nullptr;
   }
 
+  // Under `running`, as the steps' functions are.
+  void read_block(BlockId block, std::byte* to) { copy_block(to, kv_block(block)); }
+  void write_block(BlockId block, std::byte* from) { copy_block(kv_block(block), from); }
+  std::byte* kv_block(BlockId block) const { return reinterpret_cast<std::byte*>(kv.as<std::uint64_t>() + std::size_t{block} * options.block_size); }
+  std::size_t kv_block_bytes() const { return options.block_size * sizeof(std::uint64_t); }
+  void copy_block(std::byte* to, const std::byte* from) {
+    running.store(true, std::memory_order_relaxed);
+    std::memcpy(to, from, kv_block_bytes());
+    running.store(false, std::memory_order_release);
+  }
+
   std::uint64_t* at(std::uint32_t slot, std::uint32_t position) const {
     const std::uint32_t block = tables.as<std::uint32_t>()[std::size_t{slot} * blocks_per_slot + position / options.block_size];
     if (block == 0) return nullptr;
     return kv.as<std::uint64_t>() + std::size_t{block - 1} * options.block_size + position % options.block_size;
   }
 
-  // The terms of positions 0 … last, or nothing if a block is missing.
+  // The terms of positions 0 (or the window's first) … last, or nothing if a block is missing.
   std::optional<std::uint64_t> sum_of(std::uint32_t slot, std::uint32_t last) const {
     std::uint64_t sum = 0;
-    for (std::uint32_t begin = 0; begin <= last; begin += options.block_size) {
+    std::uint32_t begin = options.window == 0 ? 0 : last - std::min(last, options.window - 1);
+    while (begin <= last) {
       const std::uint64_t* state = at(slot, begin);
       if (state == nullptr) return std::nullopt;
-      const std::uint32_t n = std::min(options.block_size, last - begin + 1);
+      const std::uint32_t n = std::min(options.block_size - begin % options.block_size, last - begin + 1);
       for (std::uint32_t i = 0; i < n; ++i) sum += scripted_term(state[i], begin + i);
+      begin += n;
     }
     return sum;
   }
@@ -297,7 +315,9 @@ struct ScriptedModel::State {
     const auto bad = [](std::string what) { return Error{ErrorCode::bad_plan, "scripted model: " + std::move(what)}; };
     if (step.rows.size() > options.max_rows) return bad("more rows than max_rows");
     for (const TableDelta& d : step.deltas) {
-      if (d.slot >= options.n_slots || d.index >= blocks_per_slot || d.block >= options.kv_blocks) return bad("a table delta is out of range");
+      if (d.slot >= options.n_slots || d.index >= blocks_per_slot ||
+          (d.block >= options.kv_blocks && d.block != kNoBlock))
+        return bad("a table delta is out of range");
     }
     std::uint64_t tokens = 0;
     for (std::size_t i = 0; i < step.rows.size(); ++i) {
@@ -349,6 +369,19 @@ std::span<const ScriptedTimes> ScriptedModel::times() const { return std::span(s
 void ScriptedModel::release() {
   s_->released.store(true, std::memory_order_release);
   s_->released.notify_all();
+}
+
+std::size_t ScriptedModel::kv_block_bytes() const { return s_->kv_block_bytes(); }
+
+Result<void> ScriptedModel::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
+  s_->stream = stream;
+  return s_->copies.enqueue(blocks, to, s_->kv_block_bytes(), s_->options.kv_blocks, &State::read_block, s_->driver, stream);
+}
+
+Result<void> ScriptedModel::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
+  s_->stream = stream;
+  return s_->copies.enqueue(blocks, const_cast<void*>(from), s_->kv_block_bytes(), s_->options.kv_blocks, &State::write_block, s_->driver,
+                            stream);
 }
 
 void ScriptedModel::fed_step_settled(Ticket) { ++s_->settled; }

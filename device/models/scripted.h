@@ -9,7 +9,8 @@
 // allocated. A step that fails writes neither KV nor cells, so that who reads its cells finds another tag.
 //
 // Errors of decode_batch_fed: bad_plan (a row, delta or id out of range: nothing is enqueued), overloaded (more steps
-// enqueued than max_depth + 1). A block table without the block of a position fails its step with bad_plan.
+// enqueued than max_depth + 1). A block table without the block of a position that is read or written fails its step with
+// bad_plan.
 //
 // Threads: one stream; what model.h says. The destructor waits for the steps that are enqueued, and needs the driver
 // alive; it releases a step that hangs.
@@ -43,6 +44,9 @@ class ScriptedModel final : public ModelDeviceFeed {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  std::size_t kv_block_bytes() const override;
+  Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
+  Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
   void fed_step_settled(Ticket ticket) override;
 
   const ScriptedOptions& options() const;

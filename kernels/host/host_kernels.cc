@@ -8,6 +8,7 @@
 #include "kernels/host/attention.h"
 #include "kernels/host/feed.h"
 #include "kernels/host/kv_layout.h"
+#include "kernels/host/lora.h"
 #include "kernels/host/matmul.h"
 #include "kernels/host/rmsnorm.h"
 #include "kernels/host/rope.h"
@@ -28,6 +29,7 @@ class HostKernels final : public Kernels {
       : options_(o),
         pool_(o.threads),
         matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_),
+        lora_(o.target, o.max_lora_rank, pool_),
         attention_(kernels::attention(o.target, !o.exact)),
         rms_norm_(kernels::rms_norm(o.target)),
         silu_mul_(kernels::silu_mul(o.target)),
@@ -35,6 +37,19 @@ class HostKernels final : public Kernels {
         scores_(pool_.threads() * std::min<std::size_t>(o.max_group, 4) * scores_stride_) {}
 
   std::size_t kv_bytes(const KvCache& shape) const override { return KvLayout(shape).total * (options_.exact ? 4 : 2); }
+
+  std::size_t kv_block_bytes(const KvCache& shape) const override { return block_piece(shape) * shape.n_layers; }
+
+  void read_block(const KvCache& kv, std::uint32_t block, void* to) override {
+    const std::size_t piece = block_piece(kv);
+    for (std::uint32_t l = 0; l < kv.n_layers; ++l) std::memcpy(static_cast<std::byte*>(to) + l * piece, block_at(kv, l, block), piece);
+  }
+
+  void write_block(const KvCache& kv, std::uint32_t block, const void* from) override {
+    const std::size_t piece = block_piece(kv);
+    for (std::uint32_t l = 0; l < kv.n_layers; ++l)
+      std::memcpy(block_at(kv, l, block), static_cast<const std::byte*>(from) + l * piece, piece);
+  }
 
   void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) override {
     kernels::apply_changes(tables, changes, n);
@@ -64,6 +79,11 @@ class HostKernels final : public Kernels {
 
   void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) override {
     matmul_.run(jobs, x, n_rows, cols);
+  }
+
+  bool has_lora() const override { return true; }
+  void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) override {
+    lora_.run(jobs, runs, x, cols);
   }
 
   void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) override {
@@ -140,6 +160,11 @@ class HostKernels final : public Kernels {
   }
 
  private:
+  std::size_t element_bytes() const { return options_.exact ? 4 : 2; }
+  std::size_t block_piece(const KvCache& shape) const { return KvLayout(shape).block * element_bytes(); }  // of one layer
+  std::byte* block_at(const KvCache& kv, std::uint32_t layer, std::uint32_t block) const {
+    return static_cast<std::byte*>(kv.data) + KvLayout(kv).at(layer, block, 0) * element_bytes();
+  }
   template <class F>
   void split(std::size_t n, F&& f) {
     if (n <= kSerialRows) {
@@ -152,6 +177,7 @@ class HostKernels final : public Kernels {
   HostKernelsOptions options_;
   ThreadPool pool_;
   Matmul matmul_;
+  Lora lora_;
   Attention attention_;
   RmsNorm rms_norm_;
   SiluMul silu_mul_;

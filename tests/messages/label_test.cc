@@ -15,7 +15,7 @@ TEST(Label, Ids) {
 
 TEST(Label, Errors) {
   EXPECT_STREQ(name(ErrorCode::kv_exhausted), "kv_exhausted");
-  for (int i = 0; i <= static_cast<int>(ErrorCode::internal); ++i) EXPECT_STRNE(name(static_cast<ErrorCode>(i)), "?") << i;
+  for (int i = 0; i <= static_cast<int>(ErrorCode::adapter_gone); ++i) EXPECT_STRNE(name(static_cast<ErrorCode>(i)), "?") << i;
   EXPECT_STREQ(name(static_cast<ErrorCode>(200)), "?");
   EXPECT_EQ(label(Error{ErrorCode::bad_file, "..."}), "bad_file: ...");
   EXPECT_EQ(label(Error{ErrorCode::closed, ""}), "closed");
@@ -105,9 +105,9 @@ TEST(Label, ResultsAndSamples) {
 }
 
 TEST(Label, LoraAndModel) {
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::load, "pirate", ""}), "LoraLoad{pirate}");
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::unload, "pirate", ""}), "LoraUnload{pirate}");
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::rotate, "pirate", ""}), "LoraRotate{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::load_into_slot, "pirate", ""}), "LoadIntoSlot{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::unload, "pirate", ""}), "Unload{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::rotate, "pirate", ""}), "Rotate{pirate}");
   EXPECT_EQ(label(LoraAck{"pirate", {1, 1}, 0}), "LoraAck{pirate, a1g1}");
   EXPECT_EQ(label(model_info()), "model{llama, vocab=49152, layers=30, context=8192, blocks=64, slots=8, depth=2}");
 }
@@ -135,8 +135,13 @@ TEST(Label, MessagesOfTheEdges) {
 
 TEST(Label, MessagesOfTheRouter) {
   EXPECT_EQ(label(Open{kCtx, kRequest, 12, {3, 1}, {}, {}}), "Open 7#2 tokens=12 a3g1");
-  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}}), "Opened 7#2 s1.5 slot=2 cached=16");
-  EXPECT_EQ(label(Opened{kCtx, kRequest, {}, 0, 0, {DeviceError::Phase::launch, ErrorCode::slot_exhausted, 0, 0, ""}, {}}),
+  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}, {}, false}), "Opened 7#2 s1.5 slot=2 cached=16");
+  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}, {1, 4}, true}), "Opened 7#2 s1.5 slot=2 cached=16 restored");
+  EXPECT_EQ(label(Open{kCtx, kRequest, 12, {}, {}, {}, {1, 4}, 11}), "Open 7#2 tokens=12 a0g0 restore=s1.4@11");
+  EXPECT_EQ(label(Saved{kCtx, kRequest, kSeq, 40, {}, {}}), "Saved s1.5 positions=40");
+  EXPECT_EQ(label(Saved{kCtx, kRequest, kSeq, 0, {DeviceError::Phase::effect, ErrorCode::overloaded, 0, 0, ""}, {}}),
+            "Saved s1.5 effect/overloaded");
+  EXPECT_EQ(label(Opened{kCtx, kRequest, {}, 0, 0, {DeviceError::Phase::launch, ErrorCode::slot_exhausted, 0, 0, ""}, {}, {}, false}),
             "Opened 7#2 launch/slot_exhausted");
   const StepPlan fed{kTicket, {}, {fed_row(), fed_row(), fed_row(), host_row(9, 1)}, {}};
   EXPECT_EQ(label(Launch{kCtx, Shared<StepPlan>::of(fed), true}), "Launch DecodeFed{n=4, fed=3}");
@@ -147,14 +152,31 @@ TEST(Label, MessagesOfTheRouter) {
   EXPECT_EQ(label(Apply{kCtx, ReleaseSeq{kSeq}}), "Apply ReleaseSeq{s1.5}");
   EXPECT_EQ(label(Applied{kCtx, {1, false}, {}, {}}), "Applied outcome{blocks=1}");
   EXPECT_EQ(label(Applied{kCtx, {}, kDeviceError, {}}), "Applied launch/kv_exhausted{row=3, missing=2}");
-  EXPECT_EQ(label(Lora{kCtx, {LoraCommand::Kind::load, "pirate", ""}}), "Lora LoraLoad{pirate}");
+  EXPECT_EQ(label(Lora{kCtx, {LoraCommand::Kind::load_into_slot, "pirate", ""}}), "Lora LoadIntoSlot{pirate} show=a0g0 hide=a0g0");
+  EXPECT_EQ(label(LoraSubmit{kCtx, 3, {LoraCommand::Kind::list, "", ""}}), "LoraSubmit #3 List{}");
+  EXPECT_EQ(label(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 0}, {}}), "LoraAnswer #3 LoraAck{pirate, a1g1}");
+  EXPECT_EQ(label(LoadAdapter{kCtx, 3, 2, "p"}), "LoadAdapter #3 slot=2");
+  EXPECT_EQ(label(AdapterLoaded{kCtx, 3, {}}), "AdapterLoaded #3 ok");
+  EXPECT_EQ(label(LoraHold{kCtx, {1, 4}, 99}), "LoraHold a1g4 until @99");
+  EXPECT_EQ(label(LoraResume{kCtx, {1, 4}, true}), "LoraResume a1g4 gone");
+  EXPECT_EQ(label(ChangeTable{kCtx, {2, 5}, {1, 4}}), "ChangeTable show=a2g5 hide=a1g4");
+  EXPECT_EQ(label(TableChanged{}), "TableChanged ok");
   EXPECT_EQ(label(LoraReply{kCtx, {"pirate", {1, 1}, 0}, {}}), "LoraReply LoraAck{pirate, a1g1}");
   EXPECT_EQ(label(Teardown{}), "Teardown");
   EXPECT_EQ(label(TornDown{kCtx, facts()}), "TornDown facts{free=10/64, fenced=2, in_flight=1}");
 }
 
 TEST(Label, MessagesOfTheDevice) {
-  EXPECT_EQ(label(RingReady{kCtx, {{}, {}, {}}}), "RingReady{n=3}");
+  EXPECT_EQ(label(RingReady{kCtx, {{}, {}, {}}, {}}), "RingReady{n=3}");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), true, {3, 4}}), "CopyBlocks t1.9 out place=1 n=2");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}}), "CopyBlocks t1.9 in place=1 n=1");
+  EXPECT_EQ(label(CopyDone{kCtx, {1, 9}, 1, {}}), "CopyDone t1.9 place=1 ok");
+  EXPECT_EQ(label(piece()), "s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(WriteState{kCtx, piece()}), "WriteState s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(ReadState{kCtx, piece()}), "ReadState s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(StateWritten{kCtx, 1, kSeq, {}}), "StateWritten s1.5 ok");
+  EXPECT_EQ(label(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "x"}}), "StateRead s1.5 bad_file: x");
+  EXPECT_EQ(label(DropState{kCtx, kSeq}), "DropState s1.5");
   EXPECT_EQ(label(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())}), "Enqueue Step{t1.42, slot=0, n=2, fed=1}");
   EXPECT_EQ(label(Watch{kCtx, kTicket, 1, 4, 2, {}}), "Watch t1.42 slot=1 n=4 logits=2");
   EXPECT_EQ(label(EventDone{kCtx, kTicket, 1, {}}), "EventDone t1.42 slot=1 ok");

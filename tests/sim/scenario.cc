@@ -7,8 +7,6 @@ namespace troupe::sim {
 
 namespace {
 
-std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
-
 class Maker {
  public:
   explicit Maker(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -20,12 +18,7 @@ class Maker {
     if (one_in(2)) shared_ = tokens(4 + below(9));
     const bool few_clients = one_in(3);
     for (std::uint32_t i = 0; i < n; ++i) s.requests.push_back(request(s.world.device, few_clients ? 1 + below(3) : i + 1));
-    std::uint32_t most = 1;
-    for (const Request& q : s.requests) {
-      const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
-      most = std::max(most, blocks_for(std::min(positions, s.world.device.context), s.world.device.block_size));
-    }
-    s.world.device.kv_blocks = most + (one_in(2) ? below(4) : below(30));
+    s.world.device.kv_blocks = most_blocks(s) + (one_in(2) ? below(4) : below(30));
     for (std::uint32_t i = 0; i < n; ++i) {
       s.events.push_back({ClientEvent::Kind::submit, one_in(2) ? 0 : below(40), i, 0});
       if (one_in(4)) s.events.push_back({ClientEvent::Kind::cancel, below(60), 0, s.requests[below(i + 1)].client});
@@ -34,6 +27,7 @@ class Maker {
       s.events.insert(s.events.begin() + 1 + below(static_cast<std::uint32_t>(s.events.size())),
                       {ClientEvent::Kind::drain, below(30), 0, 0});
     if (one_in(2)) faults(s.world.device);
+    if (!one_in(3)) spill(s);
     return s;
   }
 
@@ -44,6 +38,17 @@ class Maker {
     std::vector<Token> all;
     for (std::uint32_t i = 0; i < n; ++i) all.push_back(below(vocab_));
     return all;
+  }
+
+  // That the longest request needs.
+  static std::uint32_t most_blocks(const Scenario& s) {
+    std::uint32_t most = 1;
+    const ModelInfo model = sim_model(s.world.device);
+    for (const Request& q : s.requests) {
+      const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
+      most = std::max(most, static_cast<std::uint32_t>(model.blocks_needed(std::min(positions, model.context_length))));
+    }
+    return most;
   }
 
   void sizes(WorldOptions& w) {
@@ -63,6 +68,7 @@ class Maker {
     d.max_rows = 2 + below(7);
     d.max_step_tokens = 24;
     d.max_logits_rows = 1 + below(4);
+    d.window = one_in(3) ? 2 + below(10) : 0;
   }
 
   Request request(const SimDeviceOptions& d, std::uint64_t client) {
@@ -131,6 +137,52 @@ class Maker {
     }
   }
 
+  // Preempted sequences are saved to files, which now and then cannot be written, read, or trusted.
+  void spill(Scenario& s) {
+    WorldOptions& w = s.world;
+    w.max_batch = 2 + below(5);
+    for (Request& q : s.requests)
+      if (!one_in(4)) q.stop.max_tokens += 4 + below(14);
+    if (!one_in(4)) w.device.kv_blocks = most_blocks(s) + below(3);
+    for (std::uint32_t n = below(6); n > 0; --n)
+      s.events.push_back(
+          {ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
+    w.device.spill_places = 1 + below(3);
+    w.device.spill_blocks = 1 + below(4);
+    w.spill_min_blocks = below(3);
+    if (one_in(12)) w.spill_limit = 100 * below(6);
+    if (one_in(3)) return;
+    for (std::uint32_t n = 1 + below(3); n > 0; --n) {
+      const std::uint64_t nth = 1 + below(3);
+      switch (below(8)) {
+        case 0:
+          w.files.write_errors.insert(nth + below(4));
+          break;
+        case 1:
+          w.files.disk_bytes = 80 + 40 * below(8);
+          break;
+        case 2:
+          w.files.read_errors.insert(nth + below(3));
+          break;
+        case 3:
+          w.files.damages = {nth, nth + 1, nth + 2};
+          break;
+        case 4:
+          w.files.truncations.insert(nth);
+          break;
+        case 5:
+          w.device.copy_errors.insert(nth + below(3));
+          break;
+        case 6:
+          w.device.copy_refused.insert(nth + below(3));
+          break;
+        default:
+          w.device.copy_half.insert(nth + below(3));
+          break;
+      }
+    }
+  }
+
   std::mt19937_64 random_;
   std::uint32_t vocab_ = 8;
   std::vector<Token> shared_;
@@ -145,12 +197,14 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
   o.device.vocab = s.world.device.vocab;
   o.device.block_size = s.world.device.block_size;
   o.device.context = s.world.device.context;
+  o.device.window = s.world.device.window;
   o.device.kv_blocks = 256;
   World world(o);
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     Request q = s.requests[i];
     q.client = i + 1;
     q.deadline = {};
+    q.adapter.clear();
     world.post(std::move(q), nullptr);
   }
   world.run(100'000);
@@ -205,6 +259,13 @@ void count(World& w, Coverage& c) {
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
   c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);
   c.add(Path::prefix_published, r.published), c.add(Path::prefix_reclaimed, r.reclaimed);
+  c.add(Path::spills, s.spills), c.add(Path::spill_failures, s.spill_failures), c.add(Path::spills_dropped, s.spills_dropped);
+  c.add(Path::restores, s.restores), c.add(Path::restore_failures, s.restore_failures);
+  c.add(Path::cancels_while_saving, s.ended_saving), c.add(Path::cancels_while_restoring, s.ended_restoring);
+  const SimFiles::Faults& io = w.files().faults();
+  c.add(Path::write_errors, io.write), c.add(Path::disk_full, io.full), c.add(Path::read_errors, io.read);
+  c.add(Path::damaged_files, io.damaged), c.add(Path::copy_errors, w.device().faults().copy);
+  c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
   c.add(Path::event_errors, f.event), c.add(Path::readback_errors, f.readback), c.add(Path::enqueue_errors, f.enqueue);
@@ -216,6 +277,41 @@ void count(World& w, Coverage& c) {
 
 Scenario make_scenario(std::uint64_t seed) { return Maker(seed).make(seed); }
 
+Scenario make_lora_scenario(std::uint64_t seed) {
+  using Kind = LoraCommand::Kind;
+  Scenario s = make_scenario(seed);
+  std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 7);
+  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  static constexpr const char* names[] = {"a", "b", "c", "d"};
+  const std::uint32_t n_names = 1 + below(4);
+  s.world.device.max_loras = 1 + below(3);
+  s.world.lora_policy = below(8) == 0 ? actors::LoraPolicy::global : actors::LoraPolicy::scoped;
+  for (Request& q : s.requests) {  // what expected_tokens() foresees
+    q.sampling = {};
+    q.stop.stop.clear();
+    if (below(4) != 0) q.adapter = names[below(n_names)];
+  }
+  const std::uint32_t n = 1 + below(6);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    ClientEvent e;
+    e.kind = ClientEvent::Kind::lora;
+    e.after = below(2) == 0 ? 0 : below(60);
+    LoraCommand& c = e.command;
+    static constexpr Kind kinds[] = {Kind::promote_disk, Kind::promote_disk, Kind::promote_disk, Kind::load_into_slot, Kind::load_into_slot,
+                                     Kind::unload,       Kind::unload,       Kind::rotate,       Kind::list,           Kind::promote};
+    c.kind = i == 0 ? Kind::promote_disk : kinds[below(10)];
+    c.name = below(12) == 0 ? "" : names[below(n_names)];
+    c.path = (below(10) == 0 ? "bad" : "file") + std::to_string(below(6));
+    c.slot = below(8) == 0 ? 9 : 1 + below(s.world.device.max_loras);
+    c.max_wait = below(3) == 0 ? 1000 * static_cast<TimeNs>(1 + below(60)) : 0;
+    c.at_bound = below(2) == 0 ? LoraCommand::AtBound::fail : LoraCommand::AtBound::preempt;
+    // Half of the lives begin with an adapter.
+    const std::uint32_t at = i == 0 && below(2) == 0 ? 0 : below(static_cast<std::uint32_t>(s.events.size()) + 1);
+    s.events.insert(s.events.begin() + at, std::move(e));
+  }
+  return s;
+}
+
 Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events, bool keep_log) {
   Outcome outcome;
   const std::vector<Stream> expected = undisturbed(s, outcome.reference_messages, outcome.violation);
@@ -223,6 +319,8 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   WorldOptions options = s.world;
   options.fault = faults.scheduler;
   options.router_fault = faults.router;
+  options.lora_fault = faults.lora;
+  options.spill_fault = faults.spill;
   World world(options);
   world.keep_log = keep_log;
   const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());
@@ -234,6 +332,8 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
       world.post(s.requests[e.request], &expected[e.request]);
     else if (e.kind == ClientEvent::Kind::cancel)
       world.cancel(e.client);
+    else if (e.kind == ClientEvent::Kind::lora)
+      world.lora(e.command);
     else
       world.drain();
   }
@@ -242,6 +342,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.violation = world.violation();
   outcome.messages = world.messages();
   count(world, outcome.coverage);
+  outcome.lora = world.lora_core().stats();
   outcome.log = std::move(world.log);
   return outcome;
 }

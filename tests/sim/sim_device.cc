@@ -1,5 +1,6 @@
 #include "tests/sim/sim_device.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace troupe::sim {
@@ -13,9 +14,19 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 }
 }  // namespace
 
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
-  return mix(before ^ mix((std::uint64_t{position} << 32) | token));
+std::uint32_t sim_earlier(std::uint32_t position) { return position == 0 ? 0 : static_cast<std::uint32_t>(mix(position) % position); }
+
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter) {
+  return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
 }
+
+std::uint64_t sim_adapter(const std::string& path) {
+  std::uint64_t h = 1;
+  for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
+  return h;
+}
+
+std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state) { return sum + mix(state + position); }
 
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask) {
   Token id = static_cast<Token>(state % vocab);
@@ -42,6 +53,7 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.n_layers = 1;
   m.context_length = o.context;
   m.block_size = o.block_size;
+  m.window = o.window;
   m.kv_blocks = o.kv_blocks;
   m.n_slots = o.n_slots;
   m.max_depth = o.max_depth;
@@ -50,6 +62,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.max_logits_rows = o.max_logits_rows;
   m.supports_device_token_feed = o.feed;
   m.eos_ids = {1};
+  m.max_loras = o.max_loras;
+  m.max_lora_rank = o.max_loras == 0 ? 0 : 8;
   TokenTable table;
   for (Token id = 0; id < o.vocab; ++id) {
     table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
@@ -65,7 +79,10 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
-      slots_(ring_slots) {
+      slots_(ring_slots),
+      staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
+      adapters_(o.max_loras + 2) {
+  adapters_[0].shown = true;
   for (Slot& s : slots_) {
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
@@ -77,6 +94,28 @@ std::vector<SlotHandles> SimDevice::ring() const {
   std::vector<SlotHandles> ring(slots_.size());
   for (std::uint32_t i = 0; i < ring.size(); ++i) ring[i].slot = i;
   return ring;
+}
+
+std::vector<CopyHandles> SimDevice::places() {
+  std::vector<CopyHandles> places(staging_.size());
+  for (std::uint32_t i = 0; i < places.size(); ++i) {
+    places[i].place = i;
+    places[i].staging = reinterpret_cast<std::uintptr_t>(staging_[i].data());
+    places[i].blocks = options_.spill_blocks;
+    places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
+  }
+  return places;
+}
+
+std::uint64_t& SimDevice::kv_at(std::uint32_t slot, std::uint32_t position) {
+  return kv_[std::size_t{tables_[slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
+}
+
+bool SimDevice::has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const {
+  const std::uint32_t first = options_.window == 0 ? 0 : begin - std::min(begin, options_.window - 1);
+  for (std::uint32_t b = first / options_.block_size; b * options_.block_size < end; ++b)
+    if (tables_[slot][b] == kNoBlock) return false;
+  return true;
 }
 
 void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
@@ -94,15 +133,29 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     else
       input = from.id;
   }
-  const auto kv_at = [&](std::uint32_t position) -> std::uint64_t& {
-    return kv_[std::size_t{tables_[row.slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
-  };
+  if (!adapters_[row.adapter_slot].shown && violation_.empty())
+    violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
+                 ", which is not in the table";
   std::uint64_t state = 0;
+  if (!has_blocks(row.slot, row.position, row.position + row.n_tokens)) {
+    ++faults_.missing;
+    if (cell.status == CellStatus::ok) cell.status = CellStatus::poisoned;
+    slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
+    return;
+  }
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
-    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
-    kv_at(position) = state;
+    std::uint64_t before = position == 0 ? 0 : kv_at(row.slot, position - 1);
+    if (options_.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), kv_at(row.slot, sim_earlier(position)));
+    state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
+    kv_at(row.slot, position) = state;
+  }
+  if (options_.window != 0) {
+    const std::uint32_t last = row.position + row.n_tokens - 1;
+    std::uint64_t sum = 0;
+    for (std::uint32_t p = last - std::min(last, options_.window - 1); p <= last; ++p) sum = sim_attend(sum, p, kv_at(row.slot, p));
+    state = sum;
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;
@@ -111,22 +164,70 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
 }
 
+Error SimDevice::load(const LoadAdapter& m) {
+  if (m.path.starts_with("bad")) return {ErrorCode::bad_file, m.path + " is no adapter"};
+  Adapter& a = adapters_[m.slot];
+  if (a.shown && violation_.empty()) violation_ = "R9: adapter slot " + std::to_string(m.slot) + " was written while the table shows it";
+  a.content = sim_adapter(m.path);
+  return {};
+}
+
+Error SimDevice::change(const ChangeTable& m) {
+  if (m.show.slot != 0) adapters_[m.show.slot].shown = true;
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = {};
+  return {};
+}
+
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back(m.step), DeviceError{};
-  if (half) queue_.push_back(m.step);
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({m.step, {}}), DeviceError{};
+  if (half) queue_.push_back({m.step, {}});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
 
+DeviceError SimDevice::enqueue(const CopyBlocks& m) {
+  const std::uint64_t copy = m.copy.step;
+  const bool refused = options_.copy_refused.count(copy) > 0, half = options_.copy_half.count(copy) > 0;
+  if (!refused) queue_.push_back({{}, m});
+  if (!refused && !half) return {};
+  ++faults_.copy;
+  return {half ? DeviceError::Phase::forward : DeviceError::Phase::launch, ErrorCode::device_failed, 0, 0,
+          "the copy could not be enqueued (injected)"};
+}
+
+std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
+  EventDone done{{}, m.copy, static_cast<std::uint32_t>(slots_.size()) + m.handles.place, {}};
+  if (lost_) {
+    done.error = {DeviceError::Phase::readback, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
+    return done;
+  }
+  const bool fails = options_.copy_errors.count(m.copy.step) > 0;
+  const std::size_t n = fails ? m.blocks.size() / 2 : m.blocks.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint64_t* staged = staging_[m.handles.place].data() + i * options_.block_size;
+    std::uint64_t* block = kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
+    m.out ? std::copy(block, block + options_.block_size, staged) : std::copy(staged, staged + options_.block_size, block);
+  }
+  if (options_.copy_half.count(m.copy.step) > 0) return std::nullopt;
+  if (fails) {
+    ++faults_.copy;
+    done.error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "the copy failed half-way (injected)"};
+  }
+  return done;
+}
+
 std::optional<EventDone> SimDevice::run_head() {
-  const Shared<LaunchedStep> step = std::move(queue_.front());
+  const Work work = std::move(queue_.front());
   queue_.pop_front();
+  if (!work.step) return run_copy(work.copy);
+  const Shared<LaunchedStep>& step = work.step;
   const std::uint64_t number = step->ticket.step;
   EventDone done{{}, step->ticket, step->slot.slot, {}};
   if (options_.lose_at != 0 && number >= options_.lose_at) {
     ++faults_.lost;
+    lost_ = true;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
     return done;
   }

@@ -1,7 +1,8 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
-// table; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
-// as a wrong token. Feed cells have tags and errors as DESIGN §5.2 says.
+// table: that of the position before, and that of an earlier one or with a window of all in it. So a block that was given
+// away too early, a wrong table entry, a missing write or a wrong position shows up as a wrong token; a row whose window
+// has lost a block is poisoned. Feed cells have tags and errors as DESIGN §5.2 says.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "messages/protocol.h"
@@ -19,6 +21,7 @@ struct SimDeviceOptions {
   std::uint32_t vocab = 64;
   std::uint32_t context = 96;
   std::uint32_t block_size = 4;
+  std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
   std::uint32_t kv_blocks = 64;
   std::uint32_t n_slots = 16;
   std::uint32_t max_rows = 16;
@@ -26,6 +29,9 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
+  std::uint32_t max_loras = 0;
+  std::uint32_t spill_places = 0;
+  std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
   // Faults, by step number.
   std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
   std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
@@ -35,13 +41,21 @@ struct SimDeviceOptions {
   std::set<std::uint64_t> half_enqueued;                       // is enqueued in part: half its rows run, and its event is never recorded
   std::uint64_t hang_at = 0;                                   // from this step on nothing completes; 0 = never
   std::set<std::pair<std::uint64_t, std::uint32_t>> nan_rows;  // (step number, row) whose logits are all NaN
+  std::set<std::uint64_t> copy_errors;                         // by the count of copies: fails when it is run
+  std::set<std::uint64_t> copy_refused;                        // is not enqueued
+  std::set<std::uint64_t> copy_half;                           // is enqueued, and its event is never recorded
   std::uint64_t lose_at = 0;                                   // from this step on the device is lost; 0 = never
 };
 
 ModelInfo sim_model(const SimDeviceOptions& options);
 
-// The model: the state after a token, and the masked choice that it makes there.
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
+// The model: the state after a token, the sum over the states of a window that one more makes, and the masked choice.
+// Without a window, what comes before a position is the state of the last one and that of sim_earlier(position).
+// `adapter`: what the adapter's file holds; 0 = the base model.
+std::uint32_t sim_earlier(std::uint32_t position);
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter = 0);
+std::uint64_t sim_adapter(const std::string& path);
+std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
 void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out);
 
@@ -50,21 +64,30 @@ class SimDevice {
   SimDevice(const SimDeviceOptions& options, std::uint32_t ring_slots);
 
   std::vector<SlotHandles> ring() const;
+  std::vector<CopyHandles> places();
   // The error, if enqueueing fails.
   DeviceError enqueue(const Enqueue& m);
-  // Whether the oldest step that was enqueued can go on.
-  bool runnable() const { return !queue_.empty() && !(options_.hang_at != 0 && queue_.front()->ticket.step >= options_.hang_at); }
+  DeviceError enqueue(const CopyBlocks& m);
+  // Whether the oldest step or copy that was enqueued can go on.
+  bool runnable() const {
+    return !queue_.empty() && !(options_.hang_at != 0 && queue_.front().step && queue_.front().step->ticket.step >= options_.hang_at);
+  }
   bool hung() const { return !queue_.empty() && !runnable(); }
   // Runs it. None: its event was never recorded.
   std::optional<EventDone> run_head();
+  // Adapters: into memory that the table does not show (an error if the path begins with "bad"), and the table.
+  Error load(const LoadAdapter& m);
+  Error change(const ChangeTable& m);
   // Reads a ring slot as the device actor does: n_rows entries and a view of n_logits rows.
   StepResult read(const ReadSlot& m);
 
   // How often each fault struck.
   struct Faults {
-    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0;
+    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0, copy = 0;
+    std::uint64_t missing = 0;  // rows that read or wrote where their table has no block
   };
   const Faults& faults() const { return faults_; }
+  const std::string& violation() const { return violation_; }
 
  private:
   struct Cell {
@@ -77,13 +100,29 @@ class SimDevice {
     std::vector<Readback> readback;
     std::vector<float> logits;
   };
+  struct Work {  // a step, or a copy
+    Shared<LaunchedStep> step;
+    CopyBlocks copy;
+  };
+  std::optional<EventDone> run_copy(const CopyBlocks& m);
   void run_row(const LaunchedStep& step, std::uint32_t i);
+  std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
+  // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
+  bool has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const;
 
   const SimDeviceOptions options_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::uint64_t> kv_;  // [block][offset]
   std::vector<Slot> slots_;
-  std::deque<Shared<LaunchedStep>> queue_;
+  std::vector<std::vector<std::uint64_t>> staging_;  // by place
+  std::deque<Work> queue_;
+  bool lost_ = false;
+  struct Adapter {
+    std::uint64_t content = 0;
+    bool shown = false;
+  };
+  std::vector<Adapter> adapters_;  // by slot; 0 = the base model
+  std::string violation_;
   Faults faults_;
 };
 

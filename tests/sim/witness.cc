@@ -4,7 +4,8 @@
 
 namespace troupe::sim {
 
-Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots) : block_size_(m.block_size), sequences_(m.n_slots), ring_(ring_slots) {
+Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots)
+    : block_size_(m.block_size), window_(m.window), sequences_(m.n_slots), ring_(ring_slots), adapters_(m.max_loras + 2) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -23,8 +24,13 @@ Witness::Sequence* Witness::find(SeqId seq) {
   return nullptr;
 }
 
+std::uint32_t Witness::first_block(std::uint32_t position) const {
+  return window_ == 0 ? 0 : (position - std::min(position, window_ - 1)) / block_size_;
+}
+
 bool Witness::named(const Sequence& s, BlockId block) const {
-  return std::find(s.table.begin(), s.table.begin() + s.blocks, block) != s.table.begin() + s.blocks;
+  const auto end = s.table.begin() + s.blocks;
+  return std::find(s.table.begin() + std::min(first_block(s.settled), s.blocks), end, block) != end;
 }
 
 void Witness::opened(const Opened& m) {
@@ -60,10 +66,63 @@ void Witness::apply(const Effect& effect) {
       s->live = false;
     else
       broken("R3: " + label(effect) + ": it was released before, or never opened");
+  } else if (const auto* e = std::get_if<SaveSequenceState>(&effect)) {
+    if (Sequence* s = find(e->seq)) {
+      s->live = false;
+      const std::uint32_t n = (s->settled + block_size_ - 1) / block_size_;
+      saves_.push_back({e->seq, {}, s->blocks >= n});
+      if (s->blocks >= n) saves_.back().blocks.assign(s->table.begin() + std::min(first_block(s->settled), n), s->table.begin() + n);
+    } else {
+      broken("R3: " + label(effect) + ": it was released before, or never opened");
+    }
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     for (Slot& slot : ring_)
       if (slot.ticket == e->ticket) slot.busy = false;
   }
+}
+
+// Block `block` is written by a step or a copy, on behalf of `by`: nobody else may have it, or be about to read it.
+void Witness::written(const std::string& at, BlockId block, SeqId by) {
+  const auto clash = [&](const std::string& who) { broken("R3: " + at + " writes block " + std::to_string(block) + ", which " + who); };
+  for (const Sequence& other : sequences_)
+    if (other.live && other.seq != by && named(other, block)) clash(label(other.seq) + " has too");
+  for (const Slot& open : ring_)
+    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
+      if (open.rows[k].seq != by && std::count(open.rows[k].blocks.begin(), open.rows[k].blocks.end(), block) > 0)
+        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
+  for (const Save& save : saves_)
+    if (std::count(save.blocks.begin(), save.blocks.end(), block) > 0) clash("is still to be saved for " + label(save.seq));
+  for (const Copy& copy : copies_)
+    if (std::count(copy.blocks.begin(), copy.blocks.end(), block) > 0) clash("copy " + label(copy.ticket) + " in flight names");
+}
+
+void Witness::copy(const CopyBlocks& m) {
+  Copy c{m.copy, m.out, {}, m.blocks};
+  if (m.out) {
+    auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
+    if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
+    if (save == saves_.end() ||
+        (save->known && (save->blocks.size() < m.blocks.size() || !std::equal(m.blocks.begin(), m.blocks.end(), save->blocks.begin()))))
+      return broken("R3: " + label(m) + " copies other blocks than are to be saved");
+    save->place = m.handles.place;
+    c.seq = save->seq;
+  } else {
+    for (const BlockId block : m.blocks) written(label(m), block, {});
+  }
+  copies_.push_back(std::move(c));
+}
+
+void Witness::copy_done(const CopyDone& m) {
+  const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.ticket == m.copy; });
+  if (copy == copies_.end()) return;
+  for (Save& s : saves_)
+    if (copy->out && s.known && s.seq == copy->seq)
+      s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(copy->blocks.size()));
+  copies_.erase(copy);
+}
+
+void Witness::saved(const Saved& m) {
+  std::erase_if(saves_, [&](const Save& s) { return s.seq == m.seq; });
 }
 
 void Witness::launch(const Launch& m) {
@@ -96,20 +155,20 @@ void Witness::enqueue(const LaunchedStep& step) {
     const std::uint32_t end = (d.position + d.n_tokens + block_size_ - 1) / block_size_;
     s.launched = d.position + d.n_tokens;
     s.blocks = std::max(s.blocks, end);
+    for (std::uint32_t b = first_block(d.position); b < end; ++b)
+      if (s.table[b] == kNoBlock)
+        broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
+               " of its sequence, which went back");
     for (std::uint32_t b = d.position / block_size_; b < end; ++b) {
-      for (const Sequence& other : sequences_)
-        if (other.live && &other != &s && named(other, s.table[b]))
-          broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(other.seq) + " has too");
-      for (const Slot& open : ring_)
-        for (std::uint32_t k = 0; open.in_flight && &open != &slot && k < open.n_rows; ++k)
-          if (open.rows[k].seq != row.seq && std::count(open.rows[k].blocks.begin(), open.rows[k].blocks.end(), s.table[b]) > 0)
-            broken("R3: " + at + " writes block " + std::to_string(s.table[b]) + ", which " + label(open.ticket) + " in flight names for " +
-                   label(open.rows[k].seq));
+      written(at, s.table[b], row.seq);
     }
     OpenRow& o = slot.rows[slot.n_rows++];
     o.seq = row.seq;
     o.request = s.request;
     o.blocks.assign(s.table.begin(), s.table.begin() + end);
+    o.adapter = row.adapter;
+    if (d.adapter_slot != row.adapter.slot || adapters_[row.adapter.slot] != row.adapter.generation)
+      broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     o.fed = row.source.is_feed();
     if (!o.fed) continue;
     o.from = row.source.feed_ticket();
@@ -118,6 +177,14 @@ void Witness::enqueue(const LaunchedStep& step) {
         d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
     if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
   }
+}
+
+void Witness::change(const ChangeTable& m) {
+  for (const Slot& slot : ring_)
+    for (std::uint32_t i = 0; m.hide.slot != 0 && slot.in_flight && i < slot.n_rows; ++i)
+      if (slot.rows[i].adapter == m.hide) broken("R9: " + label(m) + " while " + label(slot.ticket) + " names it");
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = 0;
+  if (m.show.slot != 0) adapters_[m.show.slot] = m.show.generation;
 }
 
 void Witness::completed(const Completed& m) {

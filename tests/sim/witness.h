@@ -2,7 +2,8 @@
 // are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
-// read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+// read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
+// row that it names), R7 (who may fail) and R9 (what a step in flight names stays in the adapter table).
 #pragma once
 
 #include <array>
@@ -24,6 +25,10 @@ class Witness {
   void apply(const Effect& effect);
   void enqueue(const LaunchedStep& step);
   void completed(const Completed& m);
+  void change(const ChangeTable& m);
+  void copy(const CopyBlocks& m);
+  void copy_done(const CopyDone& m);
+  void saved(const Saved& m);
 
   // How often a fault met a row of the request.
   std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
@@ -46,6 +51,7 @@ class Witness {
     bool fed = false;
     Ticket from;
     std::uint32_t from_row = 0;
+    AdapterRef adapter;
     std::vector<BlockId> blocks;
   };
   struct Slot {
@@ -60,16 +66,35 @@ class Witness {
     bool failed = false;
     std::vector<Readback> rows;
   };
+  struct Save {  // the blocks that are still to be copied
+    SeqId seq;
+    std::vector<BlockId> blocks;
+    bool known = true;                  // false: no step has named its blocks yet
+    std::uint32_t place = 0xFFFFFFFFu;  // of its copies, once there is one
+  };
+  struct Copy {
+    Ticket ticket;
+    bool out = false;
+    SeqId seq;  // out: that is saved
+    std::vector<BlockId> blocks;
+  };
   Sequence* find(SeqId seq);
+  void written(const std::string& at, BlockId block, SeqId by);
   void broken(std::string what);
   void hit(const RequestId& id);
+  // The first block that a position reads: behind it none is needed.
+  std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
   const std::uint32_t block_size_;
+  const std::uint32_t window_;
   std::vector<Sequence> sequences_;
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
+  std::vector<Save> saves_;
+  std::vector<Copy> copies_;  // in flight
   std::vector<std::uint32_t> hits_;
+  std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;
   std::string violation_;

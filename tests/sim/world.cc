@@ -15,6 +15,8 @@ actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
   c.depth = o.depth;
   c.max_batch = o.max_batch;
   c.step_tokens = o.step_tokens;
+  c.spill_places = o.device.spill_places;
+  c.spill_min_blocks = o.spill_min_blocks;
   c.fault = o.fault;
   return c;
 }
@@ -33,6 +35,16 @@ actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
   return c;
 }
 
+actors::LoraConfig lora_config(const WorldOptions& o) {
+  actors::LoraConfig c;
+  c.max_wait = 300'000;  // a turn of the world takes 1000
+  c.lease = 100'000;
+  c.max_commands = 4;
+  c.policy = o.lora_policy;
+  c.fault = o.lora_fault;
+  return c;
+}
+
 }  // namespace
 
 World::World(const WorldOptions& o)
@@ -45,9 +57,12 @@ World::World(const WorldOptions& o)
       dispatcher_(dispatcher_config(o), model_),
       scheduler_(scheduler_config(o), model_),
       router_(router_config(o), model_),
-      device_core_(ring_slots_, kStepTimeout),
-      sampler_(o.device.vocab) {
-  router_.on(RingReady{{}, device_.ring()}, now_, router_out_);
+      device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
+      sampler_(o.device.vocab),
+      files_(std::make_shared<SimFiles>(o.files)),
+      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
+      lora_(lora_config(o), model_) {
+  router_.on(RingReady{{}, device_.ring(), device_.places()}, now_, router_out_);
 }
 
 void World::send(Actor from, Actor to, Message m) {
@@ -70,10 +85,31 @@ template <class M>
 void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
   if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
+  if constexpr (std::is_same_v<M, CopyBlocks>) witness_.copy(m);
+  if constexpr (std::is_same_v<M, Saved>) witness_.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
     const auto it = expected_.find(m.request.get());
-    if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
-    accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false});
+    if (self == Actor::dispatcher) {
+      if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
+      accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false, commands_.size()});
+    } else {
+      bound(m);
+    }
+  }
+  if constexpr (std::is_same_v<M, ChangeTable>) witness_.change(m);
+  if constexpr (std::is_same_v<M, LoraSubmit>) commands_.push_back({m, {}});
+  if constexpr (std::is_same_v<M, LoraAnswer>) {
+    if (self == Actor::lora) {
+      for (Commanded& c : commands_) {
+        if (c.submit.id != m.id) continue;
+        if (c.answer) broken("R9: a second answer to " + label(c.submit));
+        c.answer = m;
+      }
+    }
+  }
+  if constexpr (std::is_same_v<M, LoadAdapter>) loaded_[{m.slot, 0}] = m.path;
+  if constexpr (std::is_same_v<M, Lora>) {
+    if (m.show.slot != 0 && !m.withdraw) loaded_[m.show] = loaded_[{m.show.slot, 0}];
   }
   if constexpr (std::is_same_v<M, Accepted>) {
     if (m.error.code == ErrorCode::none)
@@ -81,7 +117,8 @@ void World::route(Actor self, M m) {
     else if (++refusals_ > 16 + 2 * options_.max_batch)
       broken("R10: launches are refused in a loop");
   }
-  if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
+  if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
+    refusals_ = 0;
 
   if constexpr (std::is_same_v<M, SetTimer>)
     timers_[static_cast<int>(self)] = m.at;
@@ -95,20 +132,34 @@ void World::route(Actor self, M m) {
     send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
   else if constexpr (std::is_same_v<M, Deliver>)
     send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
-                     std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
-                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt>)
-    send(self, Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply>)
+  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain>)
+    send(self, self == Actor::dispatcher && model_.max_loras > 0 ? Actor::lora : Actor::scheduler, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraAnswer>)
+    send(self, self == Actor::lora ? Actor::dispatcher : Actor::edge, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, LoraReply>)
+    send(self, Actor::lora, std::move(m));
+  else if constexpr (std::is_same_v<M, LoadAdapter>)
+    send(self, Actor::loader, std::move(m));
+  else if constexpr (std::is_same_v<M, Lora>)
     send(self, Actor::router, std::move(m));
-  else if constexpr (std::is_same_v<M, Enqueue>)
+  else if constexpr (std::is_same_v<M, ChangeTable>)
+    send(self, Actor::stream, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
+                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
+    send(self, Actor::scheduler, std::move(m));
+  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
+                     std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>)
+    send(self, Actor::router, std::move(m));
+  else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>)
+    send(self, Actor::spill, std::move(m));
+  else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, CopyBlocks>)
     send(self, Actor::stream, std::move(m));
   else if constexpr (std::is_same_v<M, Sample>)
     send(self, Actor::sampler, std::move(m));
   else if constexpr (std::is_same_v<M, Ended>)
-    send(self, Actor::dispatcher, std::move(m));
+    send(self, self == Actor::dispatcher ? Actor::lora : Actor::dispatcher, std::move(m));
   else
-    static_assert(std::is_same_v<M, LoraReply> || std::is_same_v<M, TornDown>);
+    static_assert(std::is_same_v<M, TornDown>);
 }
 
 // What the Witness sees before the router does.
@@ -120,6 +171,8 @@ void World::observe(const M& m) {
     witness_.apply(m.effect);
   else if constexpr (std::is_same_v<M, Completed>)
     witness_.completed(m);
+  else if constexpr (std::is_same_v<M, CopyDone>)
+    witness_.copy_done(m);
 }
 
 template <class Core, class M, class Out>
@@ -193,7 +246,9 @@ void World::end(const Finish& f) {
     if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
   }
   // R7: one failure is retried; an error needs a second one, or a device that is gone.
-  if (f.reason == FinishReason::error && !device_core_.lost() && witness_.hits(f.request) < 2)
+  const bool of_lora = f.error.code == ErrorCode::unknown_adapter || f.error.code == ErrorCode::adapter_gone;
+  if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
+  if (f.reason == FinishReason::error && !of_lora && !device_core_.lost() && witness_.hits(f.request) < 2)
     broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
 }
 
@@ -220,12 +275,24 @@ void World::deliver(Actor to, const Message& m) {
           case Actor::sampler:
             call(to, sampler_, x, sampler_out_);
             break;
+          case Actor::lora:
+            call(to, lora_, x, lora_out_);
+            break;
+          case Actor::loader:
+            if constexpr (std::is_same_v<M, LoadAdapter>) send(Actor::loader, Actor::lora, AdapterLoaded{{}, x.id, device_.load(x)});
+            break;
           case Actor::stream:
+            if constexpr (std::is_same_v<M, ChangeTable>) send(Actor::stream, Actor::router, TableChanged{{}, device_.change(x)});
             if constexpr (std::is_same_v<M, Enqueue>) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
               send(Actor::stream, Actor::device,
                    Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
+            } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+              send(Actor::stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
             }
+            break;
+          case Actor::spill:
+            call(to, *spill_, x, spill_out_);
             break;
           case Actor::edge:
             if constexpr (std::is_same_v<M, SubmitReply>)
@@ -234,6 +301,8 @@ void World::deliver(Actor to, const Message& m) {
               cancels_.push_back(x);
             else if constexpr (std::is_same_v<M, Drained>)
               drained_ = true;
+            else if constexpr (std::is_same_v<M, LoraAnswer>)
+              answers_.push_back(x);
             else if constexpr (std::is_same_v<M, Deliver>)
               receive(*x.batch);
             break;
@@ -241,16 +310,19 @@ void World::deliver(Actor to, const Message& m) {
       },
       m);
   if (!witness_.violation().empty()) broken(witness_.violation());
-  if (to == Actor::router)
+  if (!device_.violation().empty()) broken(device_.violation());
+  if (to == Actor::lora && options_.own_checks)
+    if (auto e = lora_.check(); !e.empty()) broken(e);
+  if (to == Actor::router && options_.own_checks)
     if (auto e = router_.check(); !e.empty()) broken(e);
-  if (to == Actor::scheduler)
+  if (to == Actor::scheduler && options_.own_checks)
     if (auto e = scheduler_.check(); !e.empty()) broken(e);
 }
 
 // A timer that is due; with nothing else to do, time jumps to the next one.
 bool World::fire_timer(bool idle) {
   int next = -1;
-  for (int i = 0; i < 7; ++i)
+  for (int i = 0; i < 10; ++i)
     if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
@@ -290,11 +362,16 @@ std::uint64_t World::run(std::uint64_t limit) {
 void World::finish() {
   for (const Accepting& a : accepted_)
     if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
+  for (const Commanded& c : commands_)
+    if (!c.answer) broken("R9: " + label(c.submit) + " has no answer");
+  if (lora_.busy() || lora_.waiting() > 0) broken("R9: the LoRA controller is not done, and nothing is left to do");
   const DeviceFacts f = router_.facts();
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
   if (!device_core_.lost() &&
       (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
+  if (spill_->files() > 0 || spill_->bytes() > 0 || files_->count() > 0)
+    broken("R8: " + std::to_string(files_->count()) + " saved states are left");
   router_.on(Teardown{}, now_, router_out_);
   bool told = false;
   for (const auto& item : router_out_.items()) {
@@ -323,12 +400,55 @@ void World::post(Request request, const Stream* expected) {
 }
 
 void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, Cancel{{}, client}); }
+void World::lora(LoraCommand command) { send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)}); }
+void World::hold(AdapterRef adapter, TimeNs until) { send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until}); }
 void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
 
-std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
-  std::uint64_t state = 0;
-  std::uint32_t position = 0;
-  for (const Token id : q.prompt) state = sim_state(state, position++, id);
+// A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that
+// concerned its name did, and that command must have been answered; from here on its stream is known.
+void World::bound(const Admit& m) {
+  Accepting* a = accepted(m.id);
+  if (a == nullptr || m.parked) return;
+  const std::string& name = m.request->adapter;
+  for (std::size_t i = a->commands; i > 0 && !name.empty(); --i) {
+    const Commanded& c = commands_[i - 1];
+    const bool loads = c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
+    if (c.submit.command.name != name || !(loads || c.submit.command.kind == LoraCommand::Kind::unload)) continue;
+    if (!c.answer) {
+      broken("R9: " + label(m.id) + " was bound before the outcome of " + label(c.submit));
+    } else if (c.answer->error.code == ErrorCode::none && loads && m.error.code == ErrorCode::none &&
+               m.adapter.generation < c.answer->ack.adapter.generation) {
+      broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", older than the outcome of " + label(c.submit));
+    }
+    break;
+  }
+  if (m.error.code != ErrorCode::none || m.adapter.slot == 0) return;
+  if (loaded_.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+  Stream& s = oracles_.emplace_back();
+  const Request& q = *m.request;
+  s.tokens = expected_tokens(q, model_, options_.device, sim_adapter(loaded_[m.adapter]));
+  const Token last = s.tokens.back();
+  const bool stops = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), last) > 0 || (!q.stop.ignore_eos && last == 1);
+  s.finish.emplace();
+  s.finish->reason = stops && (s.tokens.size() > q.stop.min_tokens || q.stop.min_tokens == 0) ? FinishReason::stop : FinishReason::length;
+  for (const Token id : s.tokens) s.text += model_.tokens->text(id);
+  a->expected = &s;
+}
+
+std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {
+  std::vector<std::uint64_t> states;
+  std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
+  const auto push = [&](Token id) {
+    const auto position = static_cast<std::uint32_t>(states.size());
+    std::uint64_t before = position == 0 ? 0 : states.back();
+    if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
+    states.push_back(sim_state(before, position, id, adapter));
+    state = states.back();
+    if (device.window == 0) return;
+    state = 0;
+    for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);
+  };
+  for (const Token id : q.prompt) push(id);
   std::vector<Token> out;
   bool closed = false;
   const auto limit = std::min<std::size_t>(q.stop.max_tokens, device.context - q.prompt.size());
@@ -353,7 +473,7 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
     const bool ends = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) > 0 ||
                       (!q.stop.ignore_eos && std::count(model.eos_ids.begin(), model.eos_ids.end(), id) > 0);
     if (ends && out.size() > q.stop.min_tokens) break;
-    state = sim_state(state, position++, id);
+    push(id);
   }
   return out;
 }

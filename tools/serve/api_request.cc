@@ -285,4 +285,26 @@ ApiResult<DetokenizeBody> parse_detokenize(std::string_view text) {
   return out;
 }
 
+ApiResult<LoraBody> parse_lora(std::string_view text) {
+  TROUPE_TRY(auto object, parse_object(text));
+  LoraBody out;
+  for (const auto& [key, value] : object) {
+    if (value.is_null()) continue;
+    const Field field{kNoPlace, std::string(key)};
+    const auto read = [&]() -> Result<void> {
+      if (key == "lora_name") {
+        TROUPE_TRY(out.name, tools::to_string(value, field));
+      } else if (key == "lora_path") {
+        TROUPE_TRY(out.path, tools::to_string(value, field));
+      } else if (key != "load_inplace" && key != "lora_int_id") {
+        return field.error("unknown field");
+      }
+      return success();
+    }();
+    if (!read) return from_field(read.error(), key);
+  }
+  if (out.name.empty()) return bad_request("field \"lora_name\": is missing", "lora_name");
+  return out;
+}
+
 }  // namespace troupe::serve

@@ -24,6 +24,8 @@ constexpr Path kPaths[] = {
     {"/v1/chat/completions", "POST", Endpoint::chat, false},
     {"/tokenize", "POST", Endpoint::tokenize, false},
     {"/detokenize", "POST", Endpoint::detokenize, false},
+    {"/v1/load_lora_adapter", "POST", Endpoint::load_lora, false},
+    {"/v1/unload_lora_adapter", "POST", Endpoint::unload_lora, false},
     {"/debug/state", "GET", Endpoint::debug_state, false},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";

@@ -84,7 +84,74 @@ Result<void> read_field(std::string_view key, const json::value& v, RequestLine&
   if (known) return success();
   TROUPE_TRY(known, read_timing(key, v, field, out));
   if (known) return success();
+  if (key == "adapter") {
+    TROUPE_TRY(out.request.adapter, to_string(v, field));
+    return success();
+  }
   return field.error("unknown field; `troupe run --help` lists the fields of a request");
+}
+
+Result<void> read_load(const json::value& v, const Field& field, LoraCommand& out) {
+  if (!v.is_object()) return field.wrong("{\"name\": ..., \"dir\": ...}", v);
+  out.kind = LoraCommand::Kind::promote_disk;
+  for (const auto& [key, value] : v.get_object()) {
+    if (key == "name") {
+      TROUPE_TRY(out.name, to_string(value, field.at(key)));
+    } else if (key == "dir") {
+      TROUPE_TRY(out.path, to_string(value, field.at(key)));
+    } else if (key == "slot") {
+      TROUPE_TRY(out.slot, to_u32(value, field.at(key)));
+      out.kind = LoraCommand::Kind::load_into_slot;
+    } else {
+      return field.at(key).error("unknown field; a load has \"name\", \"dir\" and \"slot\"");
+    }
+  }
+  return success();
+}
+
+Result<LoraCommand> to_lora(const json::value& v, const Field& field) {
+  if (!v.is_object()) return field.wrong("an object with a command", v);
+  LoraCommand out;
+  int commands = 0;
+  for (const auto& [key, value] : v.get_object()) {
+    const Field here = field.at(key);
+    if (key == "load") {
+      ++commands;
+      TROUPE_TRY(read_load(value, here, out));
+    } else if (key == "unload" || key == "rotate") {
+      ++commands;
+      out.kind = key == "unload" ? LoraCommand::Kind::unload : LoraCommand::Kind::rotate;
+      TROUPE_TRY(out.name, to_string(value, here));
+    } else if (key == "list") {
+      ++commands;
+      TROUPE_TRY(to_bool(value, here));
+    } else if (key == "max_wait_ms") {
+      TROUPE_TRY(auto ms, to_ms(value, here));
+      out.max_wait = ms * 1'000'000;
+    } else if (key == "preempt") {
+      TROUPE_TRY(bool preempt, to_bool(value, here));
+      out.at_bound = preempt ? LoraCommand::AtBound::preempt : LoraCommand::AtBound::fail;
+    } else {
+      return here.error("unknown field; the commands are \"load\", \"unload\", \"rotate\" and \"list\"");
+    }
+  }
+  if (commands != 1) return field.error(fmt::format("needs exactly one of \"load\", \"unload\", \"rotate\" and \"list\", and has {}", commands));
+  return out;
+}
+
+Result<void> read_lora_line(const json::object& object, RequestLine& out) {
+  for (const auto& [key, value] : object) {
+    const Field field{out.place, std::string(key)};
+    if (key == "id") continue;
+    if (key == "lora") {
+      TROUPE_TRY(out.lora, to_lora(value, field));
+    } else if (key == "at_ms") {
+      TROUPE_TRY(out.arrive_ms, to_ms(value, field));
+    } else {
+      return field.error("unknown field; a LoRA command has \"lora\", \"at_ms\" and \"id\"");
+    }
+  }
+  return success();
 }
 
 }  // namespace
@@ -104,14 +171,24 @@ std::variant<RequestLine, LineError> parse_request_line(std::string_view line, s
   RequestLine out;
   out.place = std::move(place);
   const json::value* id = object.if_contains("id");
-  if (id == nullptr || !(id->is_string() || id->is_int64() || id->is_uint64())) {
+  const bool lora = object.contains("lora");
+  if (lora && id == nullptr) {
+    out.id = "null";
+  } else if (id == nullptr || !(id->is_string() || id->is_int64() || id->is_uint64())) {
     bad.error = {ErrorCode::bad_request, fmt::format("{}: field \"id\": {}", out.place,
                                                      id == nullptr ? "is missing; every request needs one, a string or an integer"
                                                                    : std::string("must be a string or an integer, not ") + kind_name(*id))};
     return bad;
   }
-  out.id = json::serialize(*id);
+  if (id != nullptr) out.id = json::serialize(*id);
   bad.id = out.id;
+  if (lora) {
+    if (auto read = read_lora_line(object, out); !read) {
+      bad.error = read.error();
+      return bad;
+    }
+    return out;
+  }
   int prompts = 0;
   for (const auto& [key, value] : object) {
     if (auto read = read_field(key, value, out, prompts); !read) {

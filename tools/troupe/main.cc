@@ -30,9 +30,16 @@ constexpr std::string_view kRunHelp =
   repetition_penalty (1), presence_penalty (0), frequency_penalty (0), logit_bias {"id": bias}
   logprobs            log-probabilities of the chosen token and of that many best ones
   think               {"close": id, "bar": [id, id]}: once close was generated, the other two are barred
+  adapter             the name of a LoRA adapter; none: the base model, or what `rotate` named last
   arrive_ms           when to submit it, after the start
   cancel_ms, cancel_after_tokens, deadline_ms
                       when to end it, after its submission
+Between them may stand LoRA commands (with --max-loras above 0), which a request behind them sees the outcome of:
+  lora                {"load": {"name": "pirate", "dir": "adapters/pirate"}}, with "slot" to say where;
+                      {"unload": "pirate"}; {"rotate": "pirate"}, the adapter of requests that name none; {"list": true};
+                      beside these "max_wait_ms", and "preempt": true for what happens then to users that are left
+  at_ms               when, after the start
+  id                  of the line that says what came of it (may be left out)
 Each request gives one line on stdout as it finishes: id, text, token_ids, logprobs, finish (stop, length, cancelled,
 deadline), usage; or id and error.
 

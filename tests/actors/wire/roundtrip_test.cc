@@ -28,7 +28,7 @@ Request full_request() {
   r.stop.stop_token_ids = {9};
   r.think = Think{5, 6, 7};
   r.deadline = TimeNs{1'000'000};
-  r.adapter = {1, 2};
+  r.adapter = "pirate";
   return r;
 }
 
@@ -36,7 +36,7 @@ Request full_request() {
 template <class M> M sample();
 template <> Submit sample() { return {kCtx, Shared<Request>::of(full_request()), 5}; }
 template <> SubmitReply sample() { return {kCtx, kId, kError, 100}; }
-template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8}; }
+template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8, {1, 2}, kError, true, 9}; }
 template <> Cancel sample() { return {kCtx, 7}; }
 template <> CancelRequest sample() { return {kCtx, kId}; }
 template <> CancelReply sample() { return {kCtx, kId, CancelOutcome::cancelled_running, 12}; }
@@ -46,7 +46,8 @@ template <> Drained sample() { return {kCtx}; }
 template <> Halt sample() { return {kCtx, kError}; }
 template <> Tick sample() { return {kCtx}; }
 template <> Open sample() { return {kCtx, kId, 12, {1, 1}}; }
-template <> Opened sample() { return {kCtx, kId, {1, 5}, 3, 16, kDeviceError, kFacts}; }
+template <> Opened sample() { return {kCtx, kId, {1, 5}, 3, 16, kDeviceError, kFacts, {1, 4}, true}; }
+template <> Saved sample() { return {kCtx, kId, {1, 5}, 40, kDeviceError, kFacts}; }
 template <> Launch sample() {
   StepPlan p;
   p.ticket = kTicket;
@@ -72,11 +73,19 @@ template <> Settled sample() {
 }
 template <> Apply sample() { return {kCtx, Effect{Advance{{1, 5}, kTicket, 2}}}; }
 template <> Applied sample() { return {kCtx, {2, true}, kDeviceError, kFacts}; }
-template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", "somewhere"}}; }
+template <> LoraSubmit sample() { return {kCtx, 3, {LoraCommand::Kind::promote, "pirate", "p", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt}}; }
+template <> LoraAnswer sample() { return {kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}}, kError}; }
+template <> LoadAdapter sample() { return {kCtx, 3, 2, "p"}; }
+template <> AdapterLoaded sample() { return {kCtx, 3, kError}; }
+template <> LoraHold sample() { return {kCtx, {1, 4}, 99}; }
+template <> LoraResume sample() { return {kCtx, {1, 4}, true}; }
+template <> ChangeTable sample() { return {kCtx, {2, 5}, {1, 4}}; }
+template <> TableChanged sample() { return {kCtx, kError}; }
+template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", "somewhere"}, {2, 5}, {1, 4}, true}; }
 template <> LoraReply sample() { return {kCtx, {"pirate", {1, 1}, 30}, kDeviceError}; }
 template <> Teardown sample() { return {kCtx}; }
 template <> TornDown sample() { return {kCtx, kFacts}; }
-template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}}; }
+template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}, {{0, 1, 2, 3, 4}}}; }
 template <> Enqueue sample() {
   LaunchedStep s;
   s.ticket = kTicket;
@@ -90,6 +99,13 @@ template <> Enqueue sample() {
 template <> Watch sample() { return {kCtx, kTicket, 1, 2, 1, kDeviceError}; }
 template <> EventDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
 template <> Completed sample() { return {kCtx, 1, sample<Settled>().result}; }
+template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5}, true, {7, 8, 9}}; }
+template <> CopyDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
+template <> WriteState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> StateWritten sample() { return {kCtx, 1, {1, 5}, kError}; }
+template <> ReadState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> StateRead sample() { return {kCtx, 1, {1, 5}, kError}; }
+template <> DropState sample() { return {kCtx, {1, 5}}; }
 template <> Sample sample() {
   SampleBatch b;
   b.ticket = kTicket;
@@ -151,7 +167,7 @@ TEST(Roundtrip, EveryMessageAndEveryTruncation) {
     check<M>(name);
     ++n;
   });
-  EXPECT_EQ(n, 31);
+  EXPECT_EQ(n, 47);
 }
 
 // A tag that names no alternative is no value, whatever follows it.

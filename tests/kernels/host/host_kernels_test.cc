@@ -14,20 +14,50 @@ TEST(Embed, IsTheRowDequantized) {
     const std::uint32_t cols = fits(format, 64) ? 64 : 256;
     const StoredMatrix m = random_matrix(format, 6, cols, 1);
     const std::vector<StepToken> tokens{{5, 0, 0}, {0, 0, 1}, {5, 1, 0}, {3, 1, 1}, {1, 1, 2}};
-    for (unsigned threads : {1u, 2u}) {
-      const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = cols});
-      std::vector<float> x(std::size_t{5} * cols);
-      k->embed(m.weight, tokens.data(), 5, x.data());
-      for (std::size_t t = 0; t < 5; ++t) {
-        for (std::size_t i = 0; i < cols; ++i) ASSERT_NEAR(x[t * cols + i], m.values[tokens[t].id * cols + i], 1e-6);
+    std::vector<float> portable;
+    for (Target target : targets()) {
+      for (unsigned threads : {1u, 2u}) {
+        const auto k = make_host_kernels({.threads = threads, .target = target, .max_rows = 8, .max_cols = cols});
+        std::vector<float> x(std::size_t{5} * cols);
+        k->embed(m.weight, tokens.data(), 5, x.data());
+        for (std::size_t t = 0; t < 5; ++t) {
+          for (std::size_t i = 0; i < cols; ++i) ASSERT_NEAR(x[t * cols + i], m.values[tokens[t].id * cols + i], 1e-6);
+        }
+        if (portable.empty()) portable = x;
+        EXPECT_TRUE(same_bits(x, portable)) << name(format) << " " << name(target);
       }
     }
   }
 }
 
+// A block's bytes in every layer go out and into another block, and no other byte changes.
+TEST(Blocks, AreCopiedWholeAndNothingElseIs) {
+  for (const bool exact : {false, true}) {
+    const auto k = make_host_kernels({.exact = exact, .block_size = 5});
+    KvCache kv{nullptr, 3, 7, 5, 2, 24};
+    std::vector<std::uint8_t> data(k->kv_bytes(kv));
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+    kv.data = data.data();
+    const std::size_t bytes = k->kv_block_bytes(kv);
+    ASSERT_EQ(bytes * kv.n_blocks, data.size());
+    std::vector<std::uint8_t> memory(bytes);
+    const auto before = data;
+    k->read_block(kv, 6, memory.data());
+    EXPECT_EQ(data, before);
+    k->write_block(kv, 2, memory.data());
+    const std::size_t layer = data.size() / kv.n_layers, block = layer / kv.n_blocks;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      const bool written = i % layer / block == 2;
+      ASSERT_EQ(data[i], written ? before[i + 4 * block] : before[i]) << i;
+    }
+  }
+}
+
 TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
-  for (unsigned threads : {1u, 2u}) {
-    const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = 64});
+  std::vector<float> portable;
+  for (Target target : targets()) {
+    const unsigned threads = target == best_target() ? 2 : 1;
+    const auto k = make_host_kernels({.threads = threads, .target = target, .max_rows = 8, .max_cols = 64});
     constexpr std::size_t kRows = 5, kHeads = 3, kWidth = 24, kStride = 80;
     const auto before = random_floats(kRows * kStride, 1), gain = random_floats(kWidth, 2);
     auto x = before;
@@ -41,6 +71,8 @@ TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
       }
       for (std::size_t i = kHeads * kWidth; i < kStride; ++i) EXPECT_EQ(x[r * kStride + i], before[r * kStride + i]);
     }
+    if (portable.empty()) portable = x;
+    EXPECT_TRUE(same_bits(x, portable)) << name(target);
   }
 }
 

@@ -2,7 +2,9 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -97,6 +99,10 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"run", "--depth", "0", "x"},
                                                        {"run", "--depth", "-1", "x"},
                                                        {"run", "--max-batch", "many", "x"},
+                                                       {"run", "--device", "gpu", "x"},
+                                                       {"run", "--device", "cuda:", "x"},
+                                                       {"run", "--device", "cuda:-1", "x"},
+                                                       {"run", "--device", "host:1", "x"},
                                                        {"run", "--log-level", "loud", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
                                                        {"logits", "--ids", "1"},
@@ -116,6 +122,16 @@ TEST(Program, AModelThatIsNoneIsExitStatus3AndNamesTheFile) {
     EXPECT_EQ(ran.status, 3);
     EXPECT_NE(ran.err.find(model), std::string::npos) << ran.err;
   }
+}
+
+// Whatever the build has: no machine has that many devices.
+TEST(Program, ACudaDeviceThatIsNotThereIsOneLineThatOffersTheHost) {
+  const Ran ran = run_program("tools/troupe/troupe", {"generate", "--device", "cuda:99", "Hello"});
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_EQ(ran.err.find("troupe generate: cuda:99 cannot be used: "), 0u) << ran.err;
+  EXPECT_NE(ran.err.find("use the host device: --device host:0"), std::string::npos) << ran.err;
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
 }
 
 TEST(Program, InfoDescribesModelAndDevice) {
@@ -179,6 +195,25 @@ TEST(Program, RunGivesALineForEachRequest) {
   }
   EXPECT_EQ(results.at("1").contains("seed"), true);
   EXPECT_EQ(results.at("7").at("logprobs").as_array().size(), results.at("7").at("token_ids").as_array().size());
+}
+
+// A small KV pool, with a folder for what preempted requests had computed: the same tokens, and nothing is left there.
+TEST(Program, SpillingChangesNoTokenAndLeavesNoFile) {
+  std::string requests;
+  for (int i = 0; i < 10; ++i)
+    requests += json::serialize(json::object{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 70}, {"ignore_eos", true}}) + "\n";
+  const std::string folder = ::testing::TempDir() + "/spilled";
+  const auto right = by_id(troupe({"run", "--block-size", "4", "-"}, requests).out);
+  const Ran ran = troupe({"run", "--block-size", "4", "--kv-blocks", "60", "--spill-dir", folder, "-"}, requests);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  auto results = by_id(ran.out);
+  ASSERT_EQ(results.size(), 10u);
+  for (auto& [id, result] : results) EXPECT_EQ(result.at("token_ids"), right.at(id).at("token_ids")) << id;
+  EXPECT_TRUE(std::filesystem::is_directory(folder));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  const Ran refused = troupe({"run", "--spill-dir", "/nonexistent/no/such", "-"}, requests);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("--spill-dir"), std::string::npos) << refused.err;
 }
 
 TEST(Program, BadLinesFailAloneAndTheExitStatusSaysSo) {

@@ -122,6 +122,26 @@ TEST_F(Serve, TokenizesBothWays) {
   EXPECT_EQ(client_.post("/tokenize", R"({"prompt": "a", "messages": []})").status, 400);
 }
 
+TEST_F(Serve, AdaptersAreModelsFromLoadToUnload) {
+  const auto post = [&](const char* path, const std::string& body) { return client_.post(path, body); };
+  const std::string ask = greedy("5, 17, 9", 24, R"(, "model": "ad")");
+  EXPECT_EQ(post("/v1/completions", ask).error(), "model_not_found");
+  const Response loaded = post("/v1/load_lora_adapter", R"({"lora_name": "ad", "lora_path": "tests/golden/tiny-llama/adapters/all-r4"})");
+  ASSERT_EQ(loaded.status, 200) << loaded.body;
+  const json::value list = client_.get("/v1/models").json();
+  ASSERT_EQ(list.at("data").as_array().size(), 2u);
+  EXPECT_EQ(list.at("data").at(1).at("parent").as_string(), "m");
+  const json::value with = post("/v1/completions", ask).json(), without = post("/v1/completions", greedy("5, 17, 9", 24)).json();
+  EXPECT_EQ(with.at("model").as_string(), "ad");
+  EXPECT_NE(with.at("choices").at(0).at("text"), without.at("choices").at(0).at("text"));
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name": "ad"})").status, 200);
+  EXPECT_EQ(post("/v1/completions", ask).error(), "model_not_found");
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name": "ad"})").status, 404);
+  EXPECT_GE(post("/v1/load_lora_adapter", R"({"lora_name": "x", "lora_path": "/nonexistent"})").status, 400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name": "m", "lora_path": "/nonexistent"})").status, 400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_path": "/nonexistent"})").status, 400);
+}
+
 TEST_F(Serve, MetricsAddUpToWhatClientsSaw) {
   const double tokens = rig().metric("vllm:generation_tokens_total{"), prompts = rig().metric("vllm:prompt_tokens_total{");
   const double lengths = rig().metric("vllm:request_success_total{model_name=\"m\",finished_reason=\"length\"}");
