@@ -1,7 +1,7 @@
 #include "tools/serve/service.h"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,9 @@ namespace {
 namespace json = boost::json;
 inline auto ok() { return BOOST_OUTCOME_V2_NAMESPACE::success(); }
 
-std::int64_t unix_time() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+std::int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::string draw_stem() {
   std::random_device entropy;
@@ -27,7 +29,8 @@ std::vector<device::ChatMessage> to_chat(const std::vector<ApiMessage>& messages
   return out;
 }
 
-template <class T> ApiResult<T> in_field(Result<T> result, const char* field) {
+template <class T>
+ApiResult<T> in_field(Result<T> result, const char* field) {
   if (result) return std::move(result).value();
   ApiError error = from_runtime(result.error());
   error.param = field;
@@ -40,9 +43,7 @@ json::object to_json(const DeviceFacts& f) {
           {"free_slots", f.free_slots},       {"in_flight", f.in_flight}};
 }
 
-ApiError no_answer() {
-  return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"};
-}
+ApiError no_answer() { return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"}; }
 
 double to_seconds(TimeNs t) { return static_cast<double>(t) * 1e-9; }
 
@@ -142,7 +143,8 @@ std::uint32_t Service::room_behind(std::size_t prompt) const {
   return positions > prompt ? static_cast<std::uint32_t>(positions - prompt) : 1;  // 1: the runtime says what is wrong
 }
 
-ApiResult<void> Service::submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts, const std::shared_ptr<Call>& call) {
+ApiResult<void> Service::submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
+                                const std::shared_ptr<Call>& call) {
   for (std::uint32_t choice = 0; choice < call->choices(); ++choice) {
     const std::vector<Token>& prompt = prompts[choice / body.n];
     Request request = body.request;
@@ -234,7 +236,8 @@ std::string Service::models() const {
 
 ApiResult<std::string> Service::model(std::string_view name) const {
   TROUPE_TRY(auto adapter, adapter_of(name));
-  json::object out{{"id", name}, {"object", "model"}, {"created", created_}, {"owned_by", "troupe"}, {"max_model_len", runtime_.model().context_length}};
+  json::object out{
+      {"id", name}, {"object", "model"}, {"created", created_}, {"owned_by", "troupe"}, {"max_model_len", runtime_.model().context_length}};
   if (!adapter.empty()) out["parent"] = options_.model_name;
   return json::serialize(out);
 }
@@ -260,10 +263,13 @@ void Service::load_lora(std::string_view text, LoraDone done) {
   command.kind = LoraCommand::Kind::promote_disk;
   command.name = name;
   command.path = path;
-  run_lora(std::move(command), [this, name, path] {
-    const std::lock_guard lock(adapters_mutex_);
-    adapters_[name] = path;
-  }, std::move(done));
+  run_lora(
+      std::move(command),
+      [this, name, path] {
+        const std::lock_guard lock(adapters_mutex_);
+        adapters_[name] = path;
+      },
+      std::move(done));
 }
 
 void Service::unload_lora(std::string_view text, LoraDone done) {
@@ -272,10 +278,13 @@ void Service::unload_lora(std::string_view text, LoraDone done) {
   LoraCommand command;
   command.kind = LoraCommand::Kind::unload;
   command.name = body.value().name;
-  run_lora(std::move(command), [this, name = command.name] {
-    const std::lock_guard lock(adapters_mutex_);
-    adapters_.erase(name);
-  }, std::move(done));
+  run_lora(
+      std::move(command),
+      [this, name = command.name] {
+        const std::lock_guard lock(adapters_mutex_);
+        adapters_.erase(name);
+      },
+      std::move(done));
 }
 
 HttpReply Service::health(const std::optional<RuntimeMetrics>& figures) const {
@@ -311,26 +320,25 @@ HttpReply Service::state(const std::optional<RuntimeMetrics>& figures) const {
   const actors::SchedulerStats& s = figures->scheduler;
   const Books::Count calls = books_->count();
   HttpReply out;
-  out.body = json::serialize(json::object{
-      {"calls", calls.calls},
-      {"calls_abandoned", calls.abandoned},
-      {"cancels_acknowledged", canceller_.acknowledged()},
-      {"draining", draining_.load()},
-      {"running", figures->running},
-      {"waiting", figures->waiting},
-      {"since_last_settled", to_seconds(figures->since_last_settled)},
-      {"facts", to_json(figures->facts)},
-      {"scheduler", json::object{{"steps", s.steps},
-                                 {"steps_ahead", s.steps_ahead},
-                                 {"rows", s.rows},
-                                 {"fed_rows", s.fed_rows},
-                                 {"overruns", s.overruns},
-                                 {"tokens", s.tokens},
-                                 {"prefill_tokens", s.prefill_tokens},
-                                 {"cached_tokens", s.cached_tokens},
-                                 {"preemptions", s.preemptions},
-                                 {"failed_rows", s.failed_rows},
-                                 {"retries", s.retries}}}});
+  out.body = json::serialize(json::object{{"calls", calls.calls},
+                                          {"calls_abandoned", calls.abandoned},
+                                          {"cancels_acknowledged", canceller_.acknowledged()},
+                                          {"draining", draining_.load()},
+                                          {"running", figures->running},
+                                          {"waiting", figures->waiting},
+                                          {"since_last_settled", to_seconds(figures->since_last_settled)},
+                                          {"facts", to_json(figures->facts)},
+                                          {"scheduler", json::object{{"steps", s.steps},
+                                                                     {"steps_ahead", s.steps_ahead},
+                                                                     {"rows", s.rows},
+                                                                     {"fed_rows", s.fed_rows},
+                                                                     {"overruns", s.overruns},
+                                                                     {"tokens", s.tokens},
+                                                                     {"prefill_tokens", s.prefill_tokens},
+                                                                     {"cached_tokens", s.cached_tokens},
+                                                                     {"preemptions", s.preemptions},
+                                                                     {"failed_rows", s.failed_rows},
+                                                                     {"retries", s.retries}}}});
   return out;
 }
 

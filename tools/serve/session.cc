@@ -107,7 +107,8 @@ void Session::advance() {
   }
   const ServeOptions& limits = service_->options();
   switch (status.value()) {
-    case RequestReader::Status::nothing: break;
+    case RequestReader::Status::nothing:
+      break;
     case RequestReader::Status::header:
       if (!request_begun_) arm(limits.header_timeout, &Session::too_late);
       request_begun_ = true;
@@ -140,15 +141,22 @@ void Session::serve(HttpRequest request) {
   switch (endpoint_) {
     case Endpoint::health:
     case Endpoint::metrics:
-    case Endpoint::debug_state: return serve_figures(endpoint_);
-    case Endpoint::models: return reply_body(service_->models());
-    case Endpoint::model: return reply_body(service_->model(routed.value().argument));
+    case Endpoint::debug_state:
+      return serve_figures(endpoint_);
+    case Endpoint::models:
+      return reply_body(service_->models());
+    case Endpoint::model:
+      return reply_body(service_->model(routed.value().argument));
     case Endpoint::tokenize:
-    case Endpoint::detokenize: return serve_text(endpoint_, std::move(request_.body));
+    case Endpoint::detokenize:
+      return serve_text(endpoint_, std::move(request_.body));
     case Endpoint::load_lora:
-    case Endpoint::unload_lora: return change_lora(endpoint_, std::move(request_.body));
-    case Endpoint::completions: return generate(Api::completions, std::move(request_.body));
-    case Endpoint::chat: return generate(Api::chat, std::move(request_.body));
+    case Endpoint::unload_lora:
+      return change_lora(endpoint_, std::move(request_.body));
+    case Endpoint::completions:
+      return generate(Api::completions, std::move(request_.body));
+    case Endpoint::chat:
+      return generate(Api::chat, std::move(request_.body));
   }
 }
 
@@ -165,9 +173,12 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
   if (state_ != State::working || exchange != exchange_ || complete_) return;
   disarm();
   switch (endpoint) {
-    case Endpoint::metrics: return reply(service_->exposition(figures));
-    case Endpoint::debug_state: return reply(service_->state(figures));
-    default: return reply(service_->health(figures));
+    case Endpoint::metrics:
+      return reply(service_->exposition(figures));
+    case Endpoint::debug_state:
+      return reply(service_->state(figures));
+    default:
+      return reply(service_->health(figures));
   }
 }
 

@@ -40,7 +40,8 @@ struct ServeRig {
 };
 
 // Until `what` holds; a test that waits for ever is ended by its time limit.
-template <class F> void eventually(F what) {
+template <class F>
+void eventually(F what) {
   while (!what()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
