@@ -246,7 +246,14 @@ ApiResult<std::string> Service::model(std::string_view name) const {
 void Service::run_lora(LoraCommand command, std::function<void()> keep, LoraDone done) {
   const std::string name = command.name;
   const auto accepted = runtime_.lora(std::move(command), [keep = std::move(keep), done, name](const LoraAnswer& answer) {
-    if (answer.error.code != ErrorCode::none) return done(from_runtime(answer.error));
+    if (answer.error.code != ErrorCode::none) {
+      ApiError error = from_runtime(answer.error);
+      if (answer.error.code == ErrorCode::io_failed || answer.error.code == ErrorCode::bad_file) {  // of the folder that the client named
+        error.status = 400;
+        error.type = "invalid_request_error";
+      }
+      return done(std::move(error));
+    }
     keep();
     done(json::serialize(json::object{{"lora_name", name}, {"slot", answer.ack.adapter.slot}, {"evicted", answer.ack.evicted}}));
   });
