@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "actors/scheduler/core.h"
+#include "actors/trace/options.h"
 #include "device/model.h"
 #include "messages/protocol.h"
 
@@ -34,6 +35,7 @@ struct RuntimeOptions {
   std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
   int pin_control_thread = -1;         // a CPU, or -1
   actors::SchedulerFault fault = actors::SchedulerFault::none;
+  TraceOptions trace;                  // recording of messages
 };
 
 // One thing that happened to a request, valid during the callback only.
@@ -53,6 +55,8 @@ struct RuntimeMetrics {
   std::uint32_t waiting = 0;
   std::uint32_t running = 0;
   std::uint64_t messages = 0;          // sent between actors
+  std::uint64_t trace_bytes = 0;       // recorded, and how many records were dropped for want of room
+  std::uint64_t trace_lost = 0;
   TimeNs since_last_settled = 0;       // health: grows while work waits and nothing settles (R10)
 };
 
@@ -72,6 +76,9 @@ class Runtime {
   RuntimeMetrics metrics() const;
   // Refuses new requests and waits until the accepted ones are done. False: the time ran out first.
   bool drain(std::chrono::nanoseconds limit);
+  // Writes what the flight recorder holds to a file that `troupe trace` reads. Works after stop() too. Errors:
+  // bad_request when it is off, io_failed.
+  Result<void> dump_trace(const std::string& path) const;
   // Ends what runs (terminal event `error`, code closed), tears the device down and joins every thread. Waits for the
   // callbacks that run, and for the device at most step_timeout and a little. Error: what was not given back;
   // bad_request when called from a callback (nor may a callback destroy the runtime).

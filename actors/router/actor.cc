@@ -28,8 +28,8 @@ RouterShell::behavior_type RouterShell::make_behavior() {
 }
 
 void RouterShell::put(LoraReply&& m) {
-  if (loras_.empty()) return;
   post_.stamp(m);
+  if (loras_.empty()) return;
   loras_.front().give(std::move(m));
   loras_.pop_front();
 }

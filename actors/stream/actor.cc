@@ -31,7 +31,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
 }
 
 void StreamShell::enqueue(const Enqueue& m) {
-  post_.handling(m.ctx);
+  post_.handling(m, now_ns());
   const LaunchedStep& step = *m.step;
   Watch watch;
   watch.ticket = step.ticket;
@@ -44,7 +44,7 @@ void StreamShell::enqueue(const Enqueue& m) {
     settle(slot);
     slot.step = m.step;
     slot.ticket = step.ticket;
-    slot.post.handling(m.ctx);
+    slot.post.caused_by(post_.cause());
     done = enqueue(step, slot);
     slot.enqueued = done.has_value();
     if (slot.enqueued) {

@@ -9,6 +9,7 @@
 
 #include "actors/scheduler/core.h"
 #include "actors/wire/inspect.h"
+#include "actors/wire/post.h"
 #include "messages/protocol.h"
 
 namespace troupe {
@@ -106,6 +107,15 @@ using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::r
                                      caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
 
 using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
+
+// For the record of who gets what.
+template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
+template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
+template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
+template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
+template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
+template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
+template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
 
 struct Peers {
   DispatcherActor dispatcher;

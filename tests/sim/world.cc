@@ -35,6 +35,12 @@ actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
 
 }  // namespace
 
+actors::Sender World::sender_of(Actor actor) {
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router,
+                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler};
+  return kSenders[static_cast<int>(actor)];
+}
+
 World::World(const WorldOptions& o)
     : options_(o),
       ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
@@ -46,11 +52,52 @@ World::World(const WorldOptions& o)
       scheduler_(scheduler_config(o), model_),
       router_(router_config(o), model_),
       device_core_(ring_slots_, kStepTimeout),
-      sampler_(o.device.vocab) {
-  router_.on(RingReady{{}, device_.ring()}, now_, router_out_);
+      sampler_(o.device.vocab),
+      writer_([this](const std::uint8_t* block, std::size_t size) { recording_.insert(recording_.end(), block, block + size); }) {
+  if (options_.record) {
+    const actors::trace::CoreConfigs configs{dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout}, model_};
+    recording_ = actors::trace::encode_file_start(actors::trace::make_header(configs, false));
+  }
+  RingReady ready{{}, device_.ring()};
+  sent(Actor::device, Actor::router, ready);
+  received(Actor::router, ready);
+  router_.on(ready, now_, router_out_);
+}
+
+std::vector<std::uint8_t> World::recording() {
+  writer_.flush();
+  return recording_;
+}
+
+template <class M>
+void World::sent(Actor from, Actor to, M& m) {
+  if (!options_.record) return;
+  actors::trace::RecordHead head;
+  head.from = {sender_of(from), 0};
+  head.to = {sender_of(to), 0};
+  if constexpr (std::is_same_v<M, Deliver>) head.to.sender = actors::Sender::delivery;
+  head.seq = actors::seq_base(head.from) | ++sent_[static_cast<int>(from)];
+  head.cause = handling_;
+  head.time = now_;
+  if constexpr (requires { m.ctx; }) m.ctx = {head.seq, head.cause};
+  writer_.sent(head, m);
+}
+
+template <class M>
+void World::received(Actor to, const M& m) {
+  if (!options_.record) return;
+  actors::trace::RecordHead head;
+  head.kind = actors::trace::RecordKind::received;
+  head.seq = handling_ = m.ctx.seq;
+  head.time = now_;
+  head.to = {sender_of(to), 0};
+  if constexpr (std::is_same_v<M, Deliver>) head.to.sender = actors::Sender::delivery;
+  head.type = actors::trace::kTypeOf<M>;
+  writer_.received(head);
 }
 
 void World::send(Actor from, Actor to, Message m) {
+  std::visit([&](auto& x) { sent(from, to, x); }, m);
   Queue* queue = nullptr;
   for (Queue& q : queues_)
     if (q.from == from && q.to == to) queue = &q;
@@ -84,7 +131,10 @@ void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
 
   if constexpr (std::is_same_v<M, SetTimer>)
+  {
+    sent(self, self, m);
     timers_[static_cast<int>(self)] = m.at;
+  }
   else if constexpr (std::is_same_v<M, ReadSlot>)
     send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
   else if constexpr (std::is_same_v<M, SubmitReply>)
@@ -203,6 +253,7 @@ void World::deliver(Actor to, const Message& m) {
   std::visit(
       [&](const auto& x) {
         using M = std::decay_t<decltype(x)>;
+        received(to, x);
         switch (to) {
           case Actor::dispatcher:
             call(to, dispatcher_, x, dispatcher_out_);
@@ -255,7 +306,10 @@ bool World::fire_timer(bool idle) {
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
   timers_[next].reset();
-  deliver(static_cast<Actor>(next), Tick{});
+  handling_ = 0;
+  Tick tick;
+  sent(static_cast<Actor>(next), static_cast<Actor>(next), tick);
+  deliver(static_cast<Actor>(next), tick);
   return true;
 }
 
@@ -267,6 +321,7 @@ bool World::step() {
   now_ += 1000;
   if (fire_timer(ready_.empty() && !device)) return true;
   if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
+    handling_ = 0;
     if (auto done = device_.run_head()) send(Actor::edge, Actor::device, std::move(*done));
     return true;
   }
@@ -295,11 +350,17 @@ void World::finish() {
   if (!device_core_.lost() &&
       (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
-  router_.on(Teardown{}, now_, router_out_);
+  handling_ = 0;
+  Teardown teardown;
+  sent(Actor::edge, Actor::router, teardown);
+  received(Actor::router, teardown);
+  router_.on(teardown, now_, router_out_);
   bool told = false;
   for (const auto& item : router_out_.items()) {
     const auto* down = std::get_if<TornDown>(&item);
     if (down == nullptr) continue;
+    TornDown recorded = *down;
+    sent(Actor::router, Actor::edge, recorded);
     told =
         down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
   }
@@ -319,11 +380,19 @@ void World::post(Request request, const Stream* expected) {
   const std::uint64_t seed = random_();
   auto shared = Shared<Request>::of(std::move(request));
   if (expected != nullptr) expected_[shared.get()] = expected;
+  handling_ = 0;
   send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
 }
 
-void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, Cancel{{}, client}); }
-void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
+void World::cancel(std::uint64_t client) {
+  handling_ = 0;
+  send(Actor::edge, Actor::dispatcher, Cancel{{}, client});
+}
+
+void World::drain() {
+  handling_ = 0;
+  send(Actor::edge, Actor::dispatcher, Drain{});
+}
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
   std::uint64_t state = 0;

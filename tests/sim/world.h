@@ -21,6 +21,7 @@
 #include "actors/router/core.h"
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/trace/writer.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/witness.h"
 
@@ -35,6 +36,7 @@ struct WorldOptions {
   std::uint32_t max_live = 1024;
   std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;
+  bool record = false;    // keep a recording, for `troupe trace` and its checks
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
@@ -83,6 +85,8 @@ class World {
   actors::DeviceCore& device_core() { return device_core_; }
   SimDevice& device() { return device_; }
   TimeNs now() const { return now_; }
+  // The bytes of a recording's file (actors/trace/format.h) of what happened so far, if `record`.
+  std::vector<std::uint8_t> recording();
   std::vector<std::string> log;  // one line a message, if keep_log
   bool keep_log = false;
 
@@ -105,6 +109,12 @@ class World {
   };
 
   void send(Actor from, Actor to, Message m);
+  // Numbers the message and records it.
+  static actors::Sender sender_of(Actor actor);
+  template <class M>
+  void sent(Actor from, Actor to, M& m);
+  template <class M>
+  void received(Actor to, const M& m);
   void deliver(Actor to, const Message& m);
   template <class Core, class M, class Out>
   void call(Actor self, Core& core, const M& m, Out& out);
@@ -150,6 +160,10 @@ class World {
   std::uint64_t order_ = 0;
   std::uint32_t refusals_ = 0;  // launches refused since anything else happened
   TimeNs now_ = 1;
+  std::vector<std::uint8_t> recording_;
+  actors::trace::Writer writer_;
+  std::uint64_t sent_[7] = {};   // by actor
+  std::uint64_t handling_ = 0;   // the message that is being handled
 };
 
 // The stream that the simulated model gives `request` when nothing disturbs it: the oracle for R1.
