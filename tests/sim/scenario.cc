@@ -243,6 +243,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.messages = world.messages();
   count(world, outcome.coverage);
   outcome.log = std::move(world.log);
+  if (options.record) outcome.recording = world.recording();
   return outcome;
 }
 

@@ -32,6 +32,7 @@ struct Outcome {
   std::uint64_t reference_messages = 0;  // of the undisturbed one
   Coverage coverage;
   std::vector<std::string> log;  // of the messages, if asked for
+  std::vector<std::uint8_t> recording;  // the bytes of a recording's file, if WorldOptions::record
 };
 
 struct Faults {

@@ -21,9 +21,9 @@
 #include "actors/router/core.h"
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/trace/witness.h"
 #include "actors/trace/writer.h"
 #include "tests/sim/sim_device.h"
-#include "tests/sim/witness.h"
 
 namespace troupe::sim {
 
@@ -134,7 +134,7 @@ class World {
   std::mt19937_64 random_;
   ModelInfo model_;
   SimDevice device_;
-  Witness witness_;
+  actors::trace::Witness witness_;
   actors::DispatcherCore dispatcher_;
   actors::SchedulerCore scheduler_;
   actors::RouterCore router_;

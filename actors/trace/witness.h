@@ -1,8 +1,11 @@
-// A second set of books, kept from the messages alone: what the simulator compares the cores with. It knows which steps
-// are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
+// A second set of books, kept from the messages alone: what the simulator and `troupe trace check` compare the router with.
+// It knows which steps are open, which blocks and ring slots they name, what every fed row has to read, and which requests
+// met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
 // read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+//
+// What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
 
 #include <array>
@@ -12,11 +15,13 @@
 
 #include "messages/protocol.h"
 
-namespace troupe::sim {
+namespace troupe::actors::trace {
 
 class Witness {
  public:
-  Witness(const ModelInfo& model, std::uint32_t ring_slots);
+  // `from_start` false: the messages begin in the middle of a run, so a sequence that was opened before is taken as it
+  // first shows. `tokens` false: ids are not what they were (a redacted recording) and are not compared.
+  Witness(const ModelInfo& model, std::uint32_t ring_slots, bool from_start = true, bool tokens = true);
 
   // The router's messages, in the order in which it handles them; Enqueue and Opened as it sends them.
   void opened(const Opened& m);
@@ -28,12 +33,14 @@ class Witness {
   // How often a fault met a row of the request.
   std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
   const std::string& violation() const { return violation_; }
+  std::uint32_t in_flight() const;
 
  private:
   struct Sequence {  // by slot
     SeqId seq;
     RequestId request;
     bool live = false;
+    bool adopted = false;  // opened before the first message
     std::uint32_t settled = 0;
     std::uint32_t epoch = 0;
     std::uint32_t launched = 0;
@@ -65,7 +72,12 @@ class Witness {
   void hit(const RequestId& id);
   bool named(const Sequence& s, BlockId block) const;
 
+  void write(const Sequence& s, const Slot& slot, const Row& row, std::uint32_t block, const std::string& at);
+  void feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at);
+
   const std::uint32_t block_size_;
+  const bool from_start_;
+  const bool tokens_;
   std::vector<Sequence> sequences_;
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
@@ -75,4 +87,4 @@ class Witness {
   std::string violation_;
 };
 
-}  // namespace troupe::sim
+}  // namespace troupe::actors::trace

@@ -1,0 +1,95 @@
+// Recordings of simulated lives: the rules hold over them, the cores run again on them and do the same, and a broken
+// rule is named.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "actors/trace/check.h"
+#include "actors/trace/replay.h"
+#include "tests/sim/scenario.h"
+
+namespace troupe::sim {
+namespace {
+
+using actors::RouterFault;
+using actors::SchedulerFault;
+namespace trace = actors::trace;
+
+Outcome recorded(std::uint64_t seed, const Faults& faults = {}) {
+  Scenario s = make_scenario(seed);
+  s.world.record = true;
+  return run_scenario(s, faults);
+}
+
+trace::Recording parsed(const std::vector<std::uint8_t>& bytes) {
+  auto r = trace::parse_recording(bytes.data(), bytes.size());
+  EXPECT_TRUE(r) << r.error().what;
+  return std::move(r.value());
+}
+
+TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
+  std::uint64_t messages = 0, tokens = 0, compared = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    const Outcome outcome = recorded(seed);
+    ASSERT_EQ(outcome.violation, "");
+    const trace::Recording r = parsed(outcome.recording);
+    ASSERT_EQ(r.damage, "");
+    const auto checked = trace::check(r);
+    ASSERT_TRUE(checked) << checked.error().what;
+    ASSERT_FALSE(checked.value().finding) << "seed " << seed << ": " << checked.value().finding->rule << ": " << checked.value().finding->what;
+    ASSERT_EQ(checked.value().note, "");
+    messages += checked.value().messages;
+    tokens += checked.value().tokens;
+    const auto again = trace::replay(r);
+    ASSERT_TRUE(again) << again.error().what;
+    ASSERT_FALSE(again.value().difference) << "seed " << seed << ": " << again.value().difference->what;
+    ASSERT_EQ(again.value().note, "");
+    compared += again.value().compared;
+  }
+  std::printf("%llu messages and %llu tokens checked, %llu outputs replayed\n", static_cast<unsigned long long>(messages),
+              static_cast<unsigned long long>(tokens), static_cast<unsigned long long>(compared));
+  EXPECT_GT(messages, 100'000u);
+  EXPECT_GT(compared, 50'000u);
+  EXPECT_GT(tokens, 10'000u);
+}
+
+struct Control {
+  const char* name;
+  Faults faults;
+  const char* rule;
+};
+
+class TraceControls : public testing::TestWithParam<Control> {};
+
+TEST_P(TraceControls, TheCheckNamesTheRule) {
+  std::uint64_t found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found == 0; ++seed) {
+    const Outcome outcome = recorded(seed, GetParam().faults);
+    if (outcome.recording.empty()) continue;
+    const auto checked = trace::check(parsed(outcome.recording));
+    ASSERT_TRUE(checked);
+    if (outcome.violation.empty()) {
+      EXPECT_FALSE(checked.value().finding) << "the simulator saw nothing, and the check says " << checked.value().finding->what;
+    }
+    if (!checked.value().finding || checked.value().finding->rule != GetParam().rule) continue;
+    found = seed;
+    std::printf("seed %llu: %s: %s\n", static_cast<unsigned long long>(seed), GetParam().rule, checked.value().finding->what.c_str());
+  }
+  EXPECT_NE(found, 0u) << "within 300 seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TraceControls,
+                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}}, "R2"},
+                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}}, "R2"},
+                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}}, "R5"},
+                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}}, "R5"},
+                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}}, "R2"},
+                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish}, "R3"},
+                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback}, "R2"},
+                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early}, "R4"},
+                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length}, "R2"},
+                                         Control{"StaleCell", {{}, RouterFault::stale_cell}, "R6"}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace troupe::sim
