@@ -48,6 +48,8 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.depth = depth;
   settings.max_batch = options.max_batch;
   settings.fault = fault;
+  settings.trace.file = options.trace;
+  settings.trace.redact = options.trace_redact;
   Engine engine;
   engine.text = std::move(loaded.text);
   TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));

@@ -62,6 +62,8 @@ CommonOptions to_common(const po::variables_map& values) {
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
   out.log_level = values["log-level"].as<std::string>();
+  if (values.count("trace") != 0) out.trace = values["trace"].as<std::string>();
+  if (values.count("trace-redact") != 0) out.trace_redact = values["trace-redact"].as<bool>();
   return out;
 }
 
@@ -101,6 +103,12 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
   }
   TROUPE_TRY(set_log_level(out.common.log_level));
   return out;
+}
+
+void add_trace_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("trace", po::value<std::string>()->value_name("FILE"), "record every message there, for `troupe trace`");
+  add("trace-redact", po::bool_switch(), "without prompts, token ids and texts");
 }
 
 bool takes_value(std::string_view word) {

@@ -31,6 +31,8 @@ struct CommonOptions {
   std::uint32_t threads = 0;     // 0 = one per CPU
   bool exact = false;
   std::string log_level = "warning";
+  std::string trace;             // where to record messages; empty = nowhere
+  bool trace_redact = false;
 };
 
 // One subcommand, as the table in main.cc lists it.
@@ -55,6 +57,9 @@ struct Parsed {
 Result<Parsed> parse_command_line(const Command& command, const std::vector<std::string>& args,
                                   const boost::program_options::options_description& own, std::size_t n_positional,
                                   const boost::program_options::options_description& hidden = {});
+
+// --trace and --trace-redact, for the commands that run a runtime; parse_command_line puts them into CommonOptions.
+void add_trace_options(boost::program_options::options_description& own);
 
 // Whether the word is a common flag that takes its value from the next word.
 bool takes_value(std::string_view word);
