@@ -83,7 +83,7 @@ struct StepToken {
 struct TableChange {
   std::uint32_t slot = 0;
   std::uint32_t index = 0;
-  std::uint32_t block = 0;
+  std::uint32_t block = 0;  // kNone: the entry names no block from now on
 };
 
 // Block tables: entries[slot][index] = block + 1, 0 = none (so zeroed memory is an empty table).

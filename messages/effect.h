@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-// Positions below `settled_len` of the sequence hold for good. Never falls.
+// Positions below `settled_len` of the sequence hold for good. Never falls. Of a model with a window, the blocks that no
+// position from it on reads go back.
 struct Commit {
   SeqId seq;
   std::uint32_t epoch = 0;

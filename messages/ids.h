@@ -15,6 +15,7 @@ namespace troupe {
 
 using Token = std::uint32_t;       // a vocabulary id that is known; an unknown one is a FeedSource (R6)
 using BlockId = std::uint32_t;     // index of a KV block in the pool
+inline constexpr BlockId kNoBlock = 0xFFFFFFFFu;  // a block-table entry that names none
 using TimeNs = std::int64_t;       // monotonic clock, nanoseconds; cores only ever receive it
 
 struct RequestId {

@@ -35,6 +35,7 @@ struct ModelInfo {
   std::uint32_t n_layers = 0;
   std::uint32_t context_length = 0;     // positions 0 .. context_length - 1
   std::uint32_t block_size = 16;        // positions in a KV block
+  std::uint32_t window = 0;             // a position reads itself and the window - 1 before it, in every layer; 0 = all before it
   std::uint32_t kv_blocks = 0;          // blocks in the device's KV pool
   std::uint32_t n_slots = 0;            // device-side block tables: sequences with device state at a time
   std::uint32_t max_depth = 1;          // most steps in flight (1: every step settles before the next launches)
@@ -45,12 +46,24 @@ struct ModelInfo {
   bool has_ssm_layers = false;
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
+
+  // Leading blocks of a sequence that no position from `position` on reads.
+  std::uint32_t blocks_behind(std::uint32_t position) const {
+    return window == 0 || position < window ? 0 : (position + 1 - window) / block_size;
+  }
+  // The fewest blocks in which a sequence can grow to `positions`: all of them, or what one position can read.
+  std::uint64_t blocks_needed(std::uint64_t positions) const {
+    const std::uint64_t all = (positions + block_size - 1) / block_size;
+    if (window == 0) return all;
+    const std::uint64_t read = (std::uint64_t{window} - 1 + block_size - 1) / block_size + 1;
+    return all < read ? all : read;
+  }
 };
 
 template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
 template <class I> auto inspect(I& f, ModelInfo& x) {
-  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.kv_blocks, x.n_slots, x.max_depth, x.max_rows,
-           x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens);
+  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
+           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens);
 }
 
 std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"

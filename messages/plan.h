@@ -42,7 +42,8 @@ struct StepPlan {
   }
 };
 
-// One entry of a device-side block table that this step changes: table[slot][index] = block.
+// One entry of a device-side block table that this step changes: table[slot][index] = block. kNoBlock: the block lies
+// behind the window and went back; whoever reads it from now on is wrong.
 struct TableDelta {
   std::uint32_t slot = 0;
   std::uint32_t index = 0;

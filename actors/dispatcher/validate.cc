@@ -70,7 +70,7 @@ std::optional<Error> check_room(const Request& r, const ModelInfo& model) {
                            model.context_length, model.context_length - 1));
   }
   const std::uint64_t positions = std::min<std::uint64_t>(prompt + r.stop.max_tokens - 1, model.context_length);
-  const std::uint64_t blocks = (positions + model.block_size - 1) / model.block_size;
+  const std::uint64_t blocks = model.blocks_needed(positions);
   if (blocks > model.kv_blocks) {
     return bad(fmt::format("{} prompt tokens with max_tokens {} need {} KV blocks and the pool has {}: lower max_tokens, or give the "
                            "runtime more kv_blocks",

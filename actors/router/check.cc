@@ -39,12 +39,24 @@ std::string RouterCore::check() const {
       return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " +
              std::to_string(q.launched_len) + ", covered " + std::to_string(q.table.size() * s.model.block_size);
     if (q.slot != RouterSequence::kNoSlot && slots[q.slot]++ != 0) return "R3: slot " + std::to_string(q.slot) + " has two sequences";
-    for (const BlockId block : q.table) {
+    if (q.behind > s.model.blocks_behind(q.settled_len))
+      return "R3: " + label(q.id) + ", settled to " + std::to_string(q.settled_len) + ", gave back " + std::to_string(q.behind) +
+             " blocks and still reads the last of them";
+    for (std::uint32_t k = 0; k < q.table.size(); ++k) {
+      const BlockId block = q.table[k];
+      if ((block == kNoBlock) != (k < q.behind)) return "R8: the table of " + label(q.id) + " has a gap, or a block behind the window";
+      if (block == kNoBlock) continue;
       if (q.released)
         ++fenced[block];
       else
         ++entries[block];
     }
+  }
+  for (const WindowFence& f : s.window_fences) {
+    ++fenced[f.block];
+    const bool in_flight_still = std::any_of(
+        s.ring.begin(), s.ring.end(), [&](const RingSlot& r) { return r.use == RingSlot::Use::in_flight && r.ticket.step == f.step; });
+    if (!in_flight_still) return "R3: block " + std::to_string(f.block) + " is fenced for a step that has settled";
   }
   for (const std::uint32_t slot : s.free_slots)
     if (slots[slot]++ != 0) return "R3: slot " + std::to_string(slot) + " is free and taken";
@@ -57,13 +69,15 @@ std::string RouterCore::check() const {
     const auto cls = pool.class_of(b);
     if (cls == device::BlockPool::Class::free && entries[b] + fenced[b] > 0)
       return "R3: block " + std::to_string(b) + " is free and in a table";
-    if (entries[b] > 1 && !pool.published(b)) return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
+    // Of a model with a window a block may leave the cache while it is used: the one before it went back and was reclaimed.
+    if (entries[b] > 1 && !pool.published(b) && s.model.window == 0)
+      return "R3: block " + std::to_string(b) + " has two users and is not in the prefix cache";
   }
   for (const RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0 || q.released) continue;
     for (std::uint32_t i = q.settled_len / s.model.block_size; i < q.table.size(); ++i)
-      if (pool.published(q.table[i]))
-        return "R3: " + label(q.id) + " may still write block " + std::to_string(q.table[i]) + ", which is in the prefix cache";
+      if (q.table[i] != kNoBlock && (pool.published(q.table[i]) || entries[q.table[i]] > 1))
+        return "R3: " + label(q.id) + " may still write block " + std::to_string(q.table[i]) + ", which is shared or in the prefix cache";
   }
   return s.cache.check();
 }

@@ -26,6 +26,7 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
   for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  if (m.window != 0) window_fences.reserve(m.kv_blocks);
 }
 
 RouterSequence* RouterCore::State::find(SeqId id) {
@@ -91,8 +92,11 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_records.pop_back();
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
+    std::vector<Token> output = std::move(q.output);
     q = {};
     q.table = std::move(table);
+    q.output = std::move(output);
+    q.output.clear();
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
     q.request = m.request;
     q.adapter = m.adapter;
@@ -100,13 +104,15 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_slots.pop_back();
     if (s.config.prefix_cache && m.params) {
       q.params = m.params;
-      q.output = m.output;
+      q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
+      q.output.assign(m.output.begin(), m.output.end());
       q.last_published = s.cache.acquire(q.known(), q.adapter, q.table);
       q.published = static_cast<std::uint32_t>(q.table.size());
       q.launched_len = q.settled_len = q.published * s.model.block_size;
       q.resend = q.published > 0;
       s.stats.prefix_hits += q.published > 0 ? 1 : 0;
       s.stats.prefix_blocks += q.published;
+      s.reclaim(q, q.settled_len);
     }
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
@@ -148,15 +154,18 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   }
   RingSlot& slot = s.ring[m.ring_slot];
   --s.in_flight;
-  for (OpenRow& row : slot.rows) {
+  for (std::size_t i = 0; i < slot.rows.size(); ++i) {
+    OpenRow& row = slot.rows[i];
     row.ahead_blocks = 0;
     RouterSequence& q = s.sequences[row.record];
+    if (m.result->ok() && i < m.result->rows.size()) s.learn(q, row, m.result->rows[i]);
     if (m.result->error.code != ErrorCode::none)
       q.resend = true;  // the step may not have changed the device's tables
     else if (row.whole_table)
       q.resend = false;
     if (--q.open_steps == 0 && q.released) s.finish_release(q);
   }
+  s.settle_window(slot.ticket.step);
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
   if (slot.awaited) {
     slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;
@@ -206,7 +215,7 @@ void RouterCore::finish_teardown(RouterOutbox& out) {
   for (RouterSequence& q : s.sequences) {
     if (q.id.incarnation == 0) continue;
     if (!q.released)
-      for (const BlockId block : q.table) (void)s.cache.drop(block, false);
+      for (std::uint32_t i = q.behind; i < q.table.size(); ++i) (void)s.cache.drop(q.table[i], false);
     s.finish_release(q);
   }
   for (RingSlot& slot : s.ring) {

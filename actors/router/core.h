@@ -5,7 +5,8 @@
 //   - every block is in exactly one class: free + used + cached + fenced == total (R8);
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
 //   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4);
-//   - a block in the prefix cache holds settled positions only and is never written again (R3).
+//   - a block in the prefix cache holds settled positions only and is never written again (R3);
+//   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
 // Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
@@ -26,7 +27,7 @@ enum class RouterFault : std::uint8_t {
   free_at_finish,     // R3: blocks and slot return while steps in flight name them
   skip_rollback,      // R2: the launched length does not fall
   reuse_ring_early,   // R4: a slot whose logits are being read is used again
-  optimistic_length,  // R2: what is launched counts as settled
+  optimistic_length,  // R2: what is launched counts as settled; of a model with a window, for what lies behind it
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
 };
 
@@ -47,7 +48,9 @@ struct RouterStats {
   std::uint64_t prefix_blocks = 0;  // blocks that they found
   std::uint64_t published = 0;
   std::uint64_t reclaimed = 0;
-  std::uint64_t late = 0;  // completions of nothing that is open
+  std::uint64_t behind_window = 0;         // blocks that went back because they lay behind the window
+  std::uint64_t behind_window_fenced = 0;  // of those: named by a step in flight (R3)
+  std::uint64_t late = 0;                  // completions of nothing that is open
 };
 
 using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;

@@ -15,12 +15,17 @@ DeviceError unsupported(const char* effect) {
 
 }  // namespace
 
+// What a row read at the position after the known ones is the sequence's next token, if the row still counts.
+void RouterCore::State::learn(RouterSequence& s, const OpenRow& row, const Readback& read) {
+  if (s.params && !s.released && s.id == row.seq && s.epoch == row.epoch && row.position == s.known().size()) s.output.push_back(read.input);
+}
+
 // Full blocks of known tokens, once they are settled; they are never written again (R3).
 void RouterCore::State::publish(RouterSequence& s) {
   if (s.published == s.settled_len / model.block_size) return;
   const device::TokenHistory known = s.known();
   const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
-  while (s.published < full) {
+  while (s.published < full && s.published >= s.behind) {  // what went back unpublished ends the chain
     const BlockId block = s.table[s.published];
     s.last_published = cache.publish(block, s.last_published, known, s.published * model.block_size, s.adapter);
     stats.published += s.last_published.block == block ? 1 : 0;
@@ -31,7 +36,7 @@ void RouterCore::State::publish(RouterSequence& s) {
 void RouterCore::State::finish_release(RouterSequence& s) {
   // Last block first: what is idle longest is reclaimed first, and a block is of no use without those before it.
   if (s.fenced)
-    for (auto block = s.table.rbegin(); block != s.table.rend(); ++block) (void)cache.settle(*block);
+    for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) (void)cache.settle(*block);
   if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
   free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
   s.table.clear();
@@ -56,8 +61,10 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch != s->epoch || e->settled_len < s->settled_len || e->settled_len > s->launched_len)
       return bad(label(effect) + ": epoch " + std::to_string(s->epoch) + ", settled " + std::to_string(s->settled_len) + ", launched " +
                  std::to_string(s->launched_len));
-    s->settled_len = config.fault == RouterFault::optimistic_length ? s->launched_len : e->settled_len;
+    const bool optimistic = config.fault == RouterFault::optimistic_length;
+    s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
     publish(*s);
+    reclaim(*s, optimistic ? s->launched_len : s->settled_len);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.
     if (RingSlot* slot = find(e->ticket)) {
@@ -68,18 +75,19 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch <= s->epoch) return bad(label(effect) + ": the sequence is at epoch " + std::to_string(s->epoch));
     s->epoch = e->epoch;
     if (config.fault != RouterFault::skip_rollback) s->launched_len = s->settled_len;
+    s->forget_from(s->settled_len);
     for (RingSlot& slot : ring)
       for (OpenRow& row : slot.rows)
         if (row.seq == e->seq) row.ahead_blocks = 0;
   } else if (std::holds_alternative<ReleaseSeq>(effect)) {
     const bool fence = s->open_steps > 0 && config.fault != RouterFault::free_at_finish;
     ++(fence ? stats.releases_fenced : stats.releases_now);
-    for (auto block = s->table.rbegin(); block != s->table.rend(); ++block) {
+    for (auto block = s->table.rbegin(); block != s->table.rend() - s->behind; ++block) {
       if (auto dropped = cache.drop(*block, fence); dropped.has_error())
         return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
     }
     outcome.fenced = fence;
-    outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size());
+    outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size()) - s->behind;
     s->released = true;
     s->fenced = fence;
     if (!fence) finish_release(*s);

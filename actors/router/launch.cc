@@ -111,7 +111,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
     RouterSequence& s = *planned[i];
-    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, 0, false});
+    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, s.epoch, row.position, 0, false});
     const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
     while (s.table.size() < end) {
       s.table.push_back(cache.take().value());
@@ -119,8 +119,12 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     }
     // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
     // never writes into a block of another sequence (R7). After a failed step, a move or a prefix hit, all of them.
+    // What went back since its last row is said too, so that the device finds whoever still reads it.
     const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
     open.whole_table = s.resend;
+    for (std::uint32_t b = s.told; b < s.behind && b < from; ++b) step.deltas.push_back({s.slot, b, kNoBlock});
+    s.told = s.behind;
+    s.named_in = plan.ticket.step;
     for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow& d = step.rows.emplace_back();
     d.slot = s.slot;

@@ -1,6 +1,7 @@
 // The router core's books. Included by the router's .cc files only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,15 +27,25 @@ struct RouterSequence {
   bool released = false;         // waits at its fence (R3)
   bool fenced = false;           // released with steps in flight: its blocks are
   bool resend = false;           // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;  // the last step that has a row of it
+  std::uint64_t planned_in = 0;  // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;    // the last step that was accepted and has a row of it
+  // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
+  // the window and went back. Of those the device has been told `told`.
   std::vector<BlockId> table;
+  std::uint32_t behind = 0;
+  std::uint32_t told = 0;
 
-  // For the prefix cache: the tokens that were known when it was opened, and how far they are published.
+  // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
+  // may run ahead of what is settled), and how far they are published.
   Shared<Request> params;
   std::vector<Token> output;
   std::uint32_t published = 0;  // blocks
   device::PrefixCache::Ref last_published;
   device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
+  // Keeps the tokens of the first `n` positions only.
+  void forget_from(std::uint32_t n) {
+    if (known().size() > n) output.resize(n - std::min<std::size_t>(n, params ? params->prompt.size() : 0));
+  }
 };
 
 // A row of an open step, as the books need it. `ahead_blocks` is the reservation ledger (R8): blocks that were added
@@ -42,8 +53,16 @@ struct RouterSequence {
 struct OpenRow {
   std::uint32_t record = 0;
   SeqId seq;
+  std::uint32_t epoch = 0;
+  std::uint32_t position = 0;
   std::uint32_t ahead_blocks = 0;
   bool whole_table = false;
+};
+
+// A block from behind a window, named by steps up to `step` that were in flight when it went back (R3).
+struct WindowFence {
+  std::uint64_t step = 0;
+  BlockId block = kNoBlock;
 };
 
 // A slot of the ring, with the step that it serves.
@@ -78,6 +97,7 @@ struct RouterCore::State {
   std::vector<std::uint32_t> free_slots;
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
+  std::vector<WindowFence> window_fences;
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
@@ -103,8 +123,15 @@ struct RouterCore::State {
 
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome);
+  void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s);
   void finish_release(RouterSequence& s);
+
+  // window.cc
+  // Gives back what no row from position `len` on reads.
+  void reclaim(RouterSequence& s, std::uint32_t len);
+  // Step `step` has settled: blocks from behind a window that it was the last to name are past their fence.
+  void settle_window(std::uint64_t step);
 
   DeviceFacts facts() const;
 };

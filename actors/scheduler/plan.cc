@@ -14,13 +14,14 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
   std::uint32_t promised = 0, opening = 0;
   for (const std::uint32_t i : running) {
     const Live& r = live[i];
-    const std::uint32_t want = blocks_for(r.known() + 1, model.block_size), have = blocks_for(r.launched, model.block_size);
+    const std::uint32_t want = blocks_until(r.settled, r.known() + 1);
+    const std::uint32_t have = blocks_for(r.launched, model.block_size) - model.blocks_behind(r.settled);
     promised += want > have ? want - have : 0;
     opening += r.phase == Live::Phase::opening ? 1 : 0;
   }
   while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
     Live& r = live[waiting.front()];
-    const std::uint32_t need = blocks_for(r.known() + 1, model.block_size);
+    const std::uint32_t need = blocks_until(0, r.known() + 1);
     if (!running.empty() && need + promised > facts.free_blocks + facts.cached_blocks) break;
     promised += need;
     ++opening;
@@ -103,7 +104,7 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
       others = others || (known > 1) != chunks;
       if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
-      const std::uint32_t n = std::min(known, chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget);
+      const std::uint32_t n = std::min({known, chunk_limit(r), chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget});
       const bool produces = choice == RowChoice::feed || n == known;
       const bool to_host = produces && needs_host(r, static_cast<std::uint32_t>(r.output.size()) + r.ahead());
       const bool fits = n > 0 && plan.rows.size() < model.max_rows && !(to_host && logits >= model.max_logits_rows);

@@ -164,6 +164,12 @@ struct SchedulerCore::State {
   RowChoice choose(const Live& r);
   std::vector<Token> barred_ids;
 
+  // window.cc
+  // Blocks that a sequence holds at most until `end` positions are computed, now that `settled` are.
+  std::uint32_t blocks_until(std::uint32_t settled, std::uint32_t end) const;
+  // The most tokens that its next row can have.
+  std::uint32_t chunk_limit(const Live& r) const;
+
   // plan.cc
   void admit(SchedulerOutbox& out);
   bool plan(SchedulerOutbox& out);

@@ -11,7 +11,7 @@ constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requ
 }  // namespace
 
 Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, bool tokens)
-    : block_size_(m.block_size), from_start_(from_start), tokens_(tokens), sequences_(m.n_slots), ring_(ring_slots) {
+    : block_size_(m.block_size), window_(m.window), from_start_(from_start), tokens_(tokens), sequences_(m.n_slots), ring_(ring_slots) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -35,8 +35,13 @@ Witness::Sequence* Witness::find(SeqId seq) {
   return nullptr;
 }
 
+std::uint32_t Witness::first_block(std::uint32_t position) const {
+  return window_ == 0 ? 0 : (position - std::min(position, window_ - 1)) / block_size_;
+}
+
 bool Witness::named(const Sequence& s, BlockId block) const {
-  return std::find(s.table.begin(), s.table.begin() + s.blocks, block) != s.table.begin() + s.blocks;
+  const auto end = s.table.begin() + s.blocks;
+  return std::find(s.table.begin() + std::min(first_block(s.settled), s.blocks), end, block) != end;
 }
 
 void Witness::opened(const Opened& m) {
@@ -132,6 +137,10 @@ void Witness::enqueue(const LaunchedStep& step) {
     o.blocks.clear();
     if (!s.adopted) {
       s.blocks = std::max(s.blocks, end);
+      for (std::uint32_t b = first_block(d.position); b < end; ++b)
+        if (s.table[b] == kNoBlock)
+          broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
+                 " of its sequence, which went back");
       for (std::uint32_t b = d.position / block_size_; b < end; ++b) write(s, slot, row, s.table[b], at);
       o.blocks.assign(s.table.begin(), s.table.begin() + end);
     }

@@ -3,7 +3,8 @@
 // met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
-// read), R4 (a ring slot has one user), R6 (a fed row reads the cell of the row that it names) and R7 (who may fail).
+// read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
+// row that it names) and R7 (who may fail).
 //
 // What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
@@ -70,12 +71,15 @@ class Witness {
   Sequence* find(SeqId seq);
   void broken(std::string what);
   void hit(const RequestId& id);
+  // The first block that a position reads: behind it none is needed.
+  std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
   void write(const Sequence& s, const Slot& slot, const Row& row, std::uint32_t block, const std::string& at);
   void feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at);
 
   const std::uint32_t block_size_;
+  const std::uint32_t window_;
   const bool from_start_;
   const bool tokens_;
   std::vector<Sequence> sequences_;

@@ -135,6 +135,10 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
+  if (!kernels::supported(options.target)) {
+    return Error{ErrorCode::bad_request,
+                 fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
+  }
   TROUPE_TRY(auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnHost>(std::move(source), options, std::move(config), std::move(weights), driver);
   TROUPE_TRY(model->init());
@@ -158,6 +162,7 @@ void LlamaOnHost::fill_info() {
   info_.n_layers = config_.layers;
   info_.context_length = options_.context_limit;
   info_.block_size = options_.block_size;
+  info_.window = config_.sliding_window < options_.context_limit ? config_.sliding_window : 0;
   info_.kv_blocks = options_.kv_blocks;
   info_.n_slots = options_.n_slots;
   info_.max_depth = options_.max_depth;
@@ -179,6 +184,7 @@ Result<void> LlamaOnHost::init() {
   kernels::HostKernelsOptions k;
   k.exact = o.exact;
   k.threads = o.threads;
+  k.target = o.target;
   k.max_rows = std::max(o.max_step_tokens, o.max_rows);
   k.max_cols = std::max({c.width, c.ffn, c.q_width()});
   k.max_context = o.context_limit;
@@ -220,7 +226,7 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
     return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), contexts_[0].cell_arrays.size()));
   }
   for (const TableDelta& d : step.deltas) {
-    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || d.block >= o.kv_blocks) {
+    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || (d.block >= o.kv_blocks && d.block != kNoBlock)) {
       return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
                                   o.n_slots, tables_.blocks_per_slot, o.kv_blocks));
     }

@@ -15,6 +15,7 @@
 #include "device/model.h"
 #include "device/models/model_config.h"
 #include "device/models/tensor_source.h"
+#include "kernels/host/target.h"
 #include "messages/error.h"
 
 namespace troupe::device {
@@ -31,12 +32,13 @@ struct LlamaOptions {
   std::uint32_t max_depth = 2;
   std::uint32_t context_limit = 0;  // at most the model's context; 0 = the model's
   Shared<TokenTable> tokens;        // for ModelInfo
+  kernels::Target target = kernels::best_target();  // all give the same bits
 };
 
 class LlamaModel : public ModelDeviceFeed {
  public:
   // The driver must outlive the model. Errors: bad_file and unsupported of the tensors; bad_request: an option out of its
-  // range; what alloc_device answers.
+  // range, a target that this CPU does not have; what alloc_device answers.
   static Result<std::unique_ptr<LlamaModel>> create(std::shared_ptr<const TensorSource> source, ModelConfig config,
                                                     const LlamaOptions& options, Driver& driver);
 

@@ -69,11 +69,13 @@ ModelInfo model_info(const ScriptedOptions& options) {
   ModelInfo info;
   info.name = "Scripted";
   info.architecture = "scripted";
-  info.arithmetic_id = "host/scripted/" + std::to_string(options.seed) + (options.attention ? "/attention" : "");
+  info.arithmetic_id = "host/scripted/" + std::to_string(options.seed) + (options.attention ? "/attention" : "") +
+                       (options.window != 0 ? "/window" + std::to_string(options.window) : "");
   info.vocab_size = options.vocab;
   info.n_layers = 1;
   info.context_length = options.context;
   info.block_size = options.block_size;
+  info.window = options.window;
   info.kv_blocks = options.kv_blocks;
   info.n_slots = options.n_slots;
   info.max_depth = options.max_depth;
@@ -139,14 +141,16 @@ struct ScriptedModel::State {
     return kv.as<std::uint64_t>() + std::size_t{block - 1} * options.block_size + position % options.block_size;
   }
 
-  // The terms of positions 0 … last, or nothing if a block is missing.
+  // The terms of positions 0 (or the window's first) … last, or nothing if a block is missing.
   std::optional<std::uint64_t> sum_of(std::uint32_t slot, std::uint32_t last) const {
     std::uint64_t sum = 0;
-    for (std::uint32_t begin = 0; begin <= last; begin += options.block_size) {
+    std::uint32_t begin = options.window == 0 ? 0 : last - std::min(last, options.window - 1);
+    while (begin <= last) {
       const std::uint64_t* state = at(slot, begin);
       if (state == nullptr) return std::nullopt;
-      const std::uint32_t n = std::min(options.block_size, last - begin + 1);
+      const std::uint32_t n = std::min(options.block_size - begin % options.block_size, last - begin + 1);
       for (std::uint32_t i = 0; i < n; ++i) sum += scripted_term(state[i], begin + i);
+      begin += n;
     }
     return sum;
   }
@@ -297,7 +301,9 @@ struct ScriptedModel::State {
     const auto bad = [](std::string what) { return Error{ErrorCode::bad_plan, "scripted model: " + std::move(what)}; };
     if (step.rows.size() > options.max_rows) return bad("more rows than max_rows");
     for (const TableDelta& d : step.deltas) {
-      if (d.slot >= options.n_slots || d.index >= blocks_per_slot || d.block >= options.kv_blocks) return bad("a table delta is out of range");
+      if (d.slot >= options.n_slots || d.index >= blocks_per_slot ||
+          (d.block >= options.kv_blocks && d.block != kNoBlock))
+        return bad("a table delta is out of range");
     }
     std::uint64_t tokens = 0;
     for (std::size_t i = 0; i < step.rows.size(); ++i) {

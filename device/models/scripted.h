@@ -9,7 +9,8 @@
 // allocated. A step that fails writes neither KV nor cells, so that who reads its cells finds another tag.
 //
 // Errors of decode_batch_fed: bad_plan (a row, delta or id out of range: nothing is enqueued), overloaded (more steps
-// enqueued than max_depth + 1). A block table without the block of a position fails its step with bad_plan.
+// enqueued than max_depth + 1). A block table without the block of a position that is read or written fails its step with
+// bad_plan.
 //
 // Threads: one stream; what model.h says. The destructor waits for the steps that are enqueued, and needs the driver
 // alive; it releases a step that hangs.

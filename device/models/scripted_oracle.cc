@@ -27,6 +27,7 @@ Result<void> validate(const ScriptedOptions& o) {
   if (o.context == 0 || o.block_size == 0 || o.kv_blocks == 0 || o.n_slots == 0 || o.max_rows == 0 || o.max_step_tokens == 0 || o.max_depth == 0) {
     return bad("scripted model: context, block_size, kv_blocks, n_slots, max_rows, max_step_tokens and max_depth must be above 0");
   }
+  if (o.window == 1) return bad("scripted model: window must be 0 (none) or at least 2");
   if (o.eos_per_mille > 1000) return bad("scripted model: eos_per_mille must be at most 1000");
   if (o.step_ns < 0 || o.row_ns < 0 || o.token_ns < 0 || o.spin_ns < 0) return bad("scripted model: times must not be negative");
   if (!o.texts.empty() && o.texts.size() != o.vocab) return bad("scripted model: texts must have one entry per id of the vocabulary");
@@ -78,7 +79,14 @@ ScriptedOracle::ScriptedOracle(const ScriptedOptions& options, std::uint32_t ada
 
 void ScriptedOracle::push(Token id) {
   state_ = scripted_state(state_, id, adapter_slot_);
-  if (options_.attention) sum_ += scripted_term(state_, length_);
+  if (options_.attention) {
+    const std::uint64_t term = scripted_term(state_, length_);
+    sum_ += term;
+    if (options_.window != 0) {
+      terms_.push_back(term);
+      if (length_ >= options_.window) sum_ -= terms_[length_ - options_.window];
+    }
+  }
   ++length_;
   last_ = id;
 }

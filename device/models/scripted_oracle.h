@@ -3,7 +3,7 @@
 //
 // After each position i a sequence has a state s(i) = mix(s(i-1), id(i), adapter). What follows position p is chosen by
 // a hash of p and, if `attention` is on, of every s(0) … s(p): like an attention layer, it changes when any position
-// that the block table names was lost, overwritten or written out of order.
+// that the block table names was lost, overwritten or written out of order. With a window, of its last states only.
 #pragma once
 
 #include <array>
@@ -44,6 +44,7 @@ struct ScriptedOptions {
   std::uint32_t max_depth = 4;
   std::uint64_t seed = 1;
   std::uint32_t eos_per_mille = 0;  // how often the next token is the end of sequence
+  std::uint32_t window = 0;         // positions that attention reads; 0 = all before it, else at least 2
   bool attention = true;            // off: only the last state counts, at a cost that does not grow with the position
   // If not empty, `vocab` entries: the best token after each id, instead of the hash's.
   std::vector<Token> table = {};
@@ -90,6 +91,7 @@ class ScriptedOracle {
   std::uint32_t adapter_slot_;
   std::uint64_t state_;
   std::uint64_t sum_ = 0;
+  std::vector<std::uint64_t> terms_;  // of all positions, with a window
   std::uint32_t length_ = 0;
   Token last_ = 0;
 };

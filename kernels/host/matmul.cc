@@ -1,6 +1,9 @@
 #include "kernels/host/matmul.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "kernels/host/dot_half.h"
 
 namespace troupe::kernels {
 
@@ -80,11 +83,19 @@ void Matmul::run(std::span<const MatmulJob> jobs, const float* x, std::size_t n_
 void Matmul::bundle_f32(const MatmulJob& job, std::size_t row, std::size_t n, const float* x, std::size_t n_x, Scratch& s) const {
   const std::size_t cols = job.w.cols, bytes = row_bytes(job.w.format, cols);
   const auto* stored = static_cast<const std::uint8_t*>(job.w.data) + row * bytes;
-  const UnpackF32 unpack = unpack_f32(job.w.format, target_);
-  for (std::size_t r = 0; r < n; ++r) unpack(stored + r * bytes, cols, s.f32.data() + r * cols);
+  if (const DotHalf dot = n_x <= kMaxHalfTokens ? dot_half(job.w.format, target_) : nullptr; dot != nullptr) {
+    dot({stored, n, x, cols, n_x, cols, job.y + row, job.stride, job.add});
+    return;
+  }
+  const float* w = s.f32.data();
+  if (job.w.format == Format::f32 && reinterpret_cast<std::uintptr_t>(stored) % alignof(float) == 0) {
+    w = reinterpret_cast<const float*>(stored);  // as it lies
+  } else {
+    const UnpackF32 unpack = unpack_f32(job.w.format, target_);
+    for (std::size_t r = 0; r < n; ++r) unpack(stored + r * bytes, cols, s.f32.data() + r * cols);
+  }
   for (std::size_t t = 0; t < n_x; t += kTokensF32) {
-    dot_f32_({s.f32.data(), cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride,
-              job.add});
+    dot_f32_({w, cols, n, x + t * cols, cols, std::min(kTokensF32, n_x - t), cols, job.y + t * job.stride + row, job.stride, job.add});
   }
 }
 

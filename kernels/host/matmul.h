@@ -1,5 +1,6 @@
 // y = W x for many rows of x, weights as stored (Kernels::matmul). A bundle of 16 weight rows is unpacked once per call
-// into cache, then meets all tokens; threads take bundles. One call at a time.
+// into cache, then meets all tokens; F32 rows, and for few tokens F16 and BF16 rows, meet them as they lie. Threads take
+// bundles. One call at a time.
 #pragma once
 
 #include <cstddef>

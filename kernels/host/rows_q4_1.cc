@@ -56,23 +56,8 @@ TROUPE_INLINE void interleave(const B& bundle, std::size_t cols, const CodesBund
   }
 }
 
-TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out) {
-  const auto* base = static_cast<const std::uint8_t*>(rows);
-  const std::size_t stride = cols / 32 * kBlockBytes;
-  if (n_rows == kBundle) {
-    interleave(FullBundle{base, stride}, cols, out);
-  } else {
-    interleave(ShortBundle{base, stride, n_rows}, cols, out);
-  }
-}
-
-TROUPE_SIMD_TARGETS(f32_from_q4_1, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))
-TROUPE_SIMD_TARGETS(codes_from_q4_1, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),
-                    to_codes(rows, n_rows, cols, out))
-
 }  // namespace
 
-UnpackF32 unpack_f32_q4_1(Target target) { return f32_from_q4_1_pick(target); }
-UnpackCodes unpack_codes_q4_1(Target target) { return codes_from_q4_1_pick(target); }
+TROUPE_UNPACKERS(q4_1)
 
 }  // namespace troupe::kernels

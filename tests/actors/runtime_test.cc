@@ -112,6 +112,27 @@ TEST_P(Depth, SampledRequestsRepeatWithTheirSeed) {
   EXPECT_TRUE(rig.runtime->stop());
 }
 
+// The second turn of a conversation brings the first one's answer back in its prompt: its blocks are still there.
+TEST_P(Depth, TheNextTurnFindsTheAnswerInThePrefixCache) {
+  device::ScriptedOptions s;  // without an end of sequence: the lengths are known
+  Rig rig = make_rig(options(), s);
+  const Request first = make_request(1, 20, 60, s);
+  ASSERT_TRUE(rig.runtime->submit(first, rig.clients->callback(1)));
+  rig.clients->wait_ended(1);
+  const std::vector<Token> answer = rig.clients->record(1).tokens;
+  ASSERT_EQ(answer, expected(first, s));
+  Request second = make_request(2, 0, 30, s);
+  second.prompt = first.prompt;
+  second.prompt.insert(second.prompt.end(), answer.begin(), answer.end());
+  second.prompt.push_back(3);
+  ASSERT_TRUE(rig.runtime->submit(second, rig.clients->callback(2)));
+  rig.clients->wait_ended(2);
+  const Record record = rig.clients->record(2);
+  EXPECT_EQ(record.tokens, expected(second, s));
+  // 20 + 60 tokens, whose last one was never an input: four full blocks of 16.
+  EXPECT_EQ(record.finish->usage.cached_tokens, 64u);
+}
+
 TEST_P(Depth, CancelEndsARequestOnceWithAPrefix) {
   auto s = script();
   s.eos_per_mille = 0;

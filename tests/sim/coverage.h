@@ -43,6 +43,8 @@ enum class Path : std::uint8_t {
   prefix_blocks,
   prefix_published,
   prefix_reclaimed,
+  behind_window,
+  behind_window_fenced,
   // Faults, and what became of them
   step_failed_early,
   step_failed_late,
@@ -90,6 +92,8 @@ inline const char* name(Path path) {
                                           "prefix_blocks",
                                           "prefix_published",
                                           "prefix_reclaimed",
+                                          "behind_window",
+                                          "behind_window_fenced",
                                           "step_failed_early",
                                           "step_failed_late",
                                           "nan_rows",

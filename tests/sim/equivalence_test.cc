@@ -11,6 +11,7 @@ namespace {
 struct Ran {
   std::map<std::uint64_t, Stream> streams;
   actors::SchedulerStats stats;
+  std::uint64_t behind_window = 0;
 };
 
 // Submits the workload with arrivals in the middle and runs it to the end.
@@ -28,7 +29,7 @@ Ran run(const WorldOptions& options, const std::vector<Request>& workload) {
       << "blocks did not come back";
   EXPECT_EQ(world.router().facts().free_slots, world.router().facts().total_slots);
   EXPECT_EQ(world.router().facts().free_ring_slots, world.router().facts().ring_slots);
-  return {world.streams(), world.scheduler().stats()};
+  return {world.streams(), world.scheduler().stats(), world.router().stats().behind_window};
 }
 
 std::string differs(const Ran& a, const Ran& b) {
@@ -79,6 +80,7 @@ TEST(Equivalence, GreedyStreamsEqualTheOracle) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     WorldOptions o;
     o.seed = seed;
+    o.device.window = seed % 2 == 0 ? 0 : 2 + seed % 13;
     WorkloadOptions w;
     w.seed = seed;
     w.sampled = false;
@@ -110,6 +112,31 @@ TEST(Equivalence, HoldsUnderKvPressureWithPreemptions) {
     }
   }
   EXPECT_GT(preemptions, 20u);
+}
+
+// A window from shorter than a block to longer than most streams, with room for all and with hardly any.
+TEST(Equivalence, HoldsWithASlidingWindow) {
+  std::uint64_t preemptions = 0, behind = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldOptions o = sync_options();
+    o.device.window = 2 + seed % 17;
+    WorkloadOptions w;
+    w.seed = seed;
+    const auto workload = make_workload(w, o.device);
+    const Ran undisturbed = run(o, workload);
+    for (const std::uint32_t depth : {1u, 2u, 4u}) {
+      o.device.kv_blocks = depth == 1 ? 64 : 12;
+      o.depth = depth;
+      o.in_order = false;
+      o.seed = seed + depth;
+      const Ran pressed = run(o, workload);
+      ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth;
+      preemptions += pressed.stats.preemptions;
+      behind += pressed.behind_window;
+    }
+  }
+  EXPECT_GT(preemptions, 20u);
+  EXPECT_GT(behind, 1000u);
 }
 
 TEST(Equivalence, AFailedStepOrANanRowIsRetriedOnceAndChangesNothing) {

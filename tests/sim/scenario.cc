@@ -7,8 +7,6 @@ namespace troupe::sim {
 
 namespace {
 
-std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { return (positions + block_size - 1) / block_size; }
-
 class Maker {
  public:
   explicit Maker(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -21,9 +19,10 @@ class Maker {
     const bool few_clients = one_in(3);
     for (std::uint32_t i = 0; i < n; ++i) s.requests.push_back(request(s.world.device, few_clients ? 1 + below(3) : i + 1));
     std::uint32_t most = 1;
+    const ModelInfo model = sim_model(s.world.device);
     for (const Request& q : s.requests) {
       const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
-      most = std::max(most, blocks_for(std::min(positions, s.world.device.context), s.world.device.block_size));
+      most = std::max(most, static_cast<std::uint32_t>(model.blocks_needed(std::min(positions, model.context_length))));
     }
     s.world.device.kv_blocks = most + (one_in(2) ? below(4) : below(30));
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -63,6 +62,7 @@ class Maker {
     d.max_rows = 2 + below(7);
     d.max_step_tokens = 24;
     d.max_logits_rows = 1 + below(4);
+    d.window = one_in(3) ? 2 + below(10) : 0;
   }
 
   Request request(const SimDeviceOptions& d, std::uint64_t client) {
@@ -145,6 +145,7 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
   o.device.vocab = s.world.device.vocab;
   o.device.block_size = s.world.device.block_size;
   o.device.context = s.world.device.context;
+  o.device.window = s.world.device.window;
   o.device.kv_blocks = 256;
   World world(o);
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
@@ -205,6 +206,7 @@ void count(World& w, Coverage& c) {
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
   c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);
   c.add(Path::prefix_published, r.published), c.add(Path::prefix_reclaimed, r.reclaimed);
+  c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
   c.add(Path::event_errors, f.event), c.add(Path::readback_errors, f.readback), c.add(Path::enqueue_errors, f.enqueue);

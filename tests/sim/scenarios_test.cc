@@ -75,6 +75,77 @@ TEST(Scenario, FinishFreesEarly) {
   EXPECT_GT(fenced, 20u) << "requests must end with their blocks named by a step in flight";
 }
 
+// A model with a window far below its context, in a pool that holds no whole stream: blocks behind the window go back while
+// steps run ahead and rows are done again. By settled length that changes no token. By launched length a redo reads what went
+// back, and both the device and the Witness see it.
+WorldOptions windowed(std::uint64_t seed, std::uint32_t depth) {
+  WorldOptions o = options(seed, depth);
+  o.device.context = 160;
+  o.device.window = 6 + seed % 7;
+  o.device.kv_blocks = 30;  // 120 positions, for three streams of up to 150
+  for (std::uint64_t step = 12; step < 120; step += 9) o.device.nan_rows.insert({step, seed % 3});
+  return o;
+}
+
+void post_windowed(Life& life) {
+  for (std::uint64_t c = 1; c <= 3; ++c) life.post(greedy_request(c, 20 + 10 * static_cast<std::uint32_t>(c), 100));
+}
+
+TEST(Scenario, OptimisticLength) {
+  std::uint64_t behind = 0, fenced = 0, redone = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Life life(windowed(seed, 2 + seed % 3));
+    post_windowed(life);
+    life.finish();
+    ASSERT_EQ(life.world.finishes().size(), 3u);
+    for (const Finish& f : life.world.finishes()) EXPECT_EQ(f.reason, FinishReason::length);
+    behind += life.world.router().stats().behind_window;
+    fenced += life.world.router().stats().behind_window_fenced;
+    redone += life.world.scheduler().stats().redone_rows;
+    EXPECT_EQ(life.world.device().faults().missing, 0u);
+  }
+  EXPECT_GT(behind, 60u * 50) << "each stream must outgrow its window many times";
+  EXPECT_GT(fenced, 60u * 20) << "and with steps in flight that name what goes back";
+  EXPECT_GT(redone, 60u * 5) << "and rows must be done again, from the settled length";
+}
+
+TEST(Scenario, OptimisticLengthIsSeenByWitnessAndDevice) {
+  std::uint32_t witness = 0, device = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    WorldOptions o = windowed(seed, 3);
+    o.router_fault = actors::RouterFault::optimistic_length;
+    o.own_checks = false;  // the router's check of its own books sees it at once
+    Life life(o);
+    post_windowed(life);
+    life.world.run(100'000);
+    witness += life.world.violation().find("which went back") != std::string::npos ? 1 : 0;
+    for (int k = 0; k < 1000 && life.world.device().faults().missing == 0 && life.world.step(); ++k) {
+    }
+    device += life.world.device().faults().missing > 0 ? 1 : 0;
+  }
+  EXPECT_GE(witness, 15u);
+  EXPECT_GE(device, 15u);
+}
+
+// What goes back from behind a window waits at a fence, as what a finished request leaves does.
+TEST(Scenario, AWindowsBlocksAreFenced) {
+  std::uint32_t seen = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    WorldOptions o = windowed(seed, 4);
+    o.device.nan_rows.clear();
+    o.device_lag = 8;
+    o.router_fault = actors::RouterFault::free_at_finish;
+    o.own_checks = false;
+    Life life(o);
+    post_windowed(life);
+    while (life.world.violation().empty() && life.world.finishes().empty() && life.world.scheduler().stats().preemptions == 0 &&
+           life.world.step()) {
+    }
+    seen += life.world.violation().find("in flight names for") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GE(seen, 10u);
+}
+
 // Preempted with tickets in flight, and resumed: the stream is the undisturbed one, no token twice.
 TEST(Scenario, PreemptInFlight) {
   std::uint64_t in_flight = 0, resumes = 0;
@@ -124,10 +195,11 @@ TEST(Scenario, LateFrame) {
   std::uint64_t dropped = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     WorldOptions o = options(seed, 4);
-    o.device.kv_blocks = 12;
+    o.device.kv_blocks = 20;
     o.device_lag = 12;
     Life life(o);
-    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 6, 26));
+    // Of different lengths: one must have a block while others run ahead.
+    for (std::uint64_t c = 1; c <= 6; ++c) life.post(greedy_request(c, 2 + c * 5 % 13, 20 + static_cast<std::uint32_t>(c) * 3));
     life.finish();
     const actors::SchedulerStats& s = life.world.scheduler().stats();
     if (s.preemptions > 0) dropped += s.overruns + s.stale_results;  // nobody stops early here: only a preemption leaves any

@@ -1,5 +1,6 @@
 #include "tests/sim/sim_device.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace troupe::sim {
@@ -16,6 +17,8 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
   return mix(before ^ mix((std::uint64_t{position} << 32) | token));
 }
+
+std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state) { return sum + mix(state + position); }
 
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask) {
   Token id = static_cast<Token>(state % vocab);
@@ -42,6 +45,7 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.n_layers = 1;
   m.context_length = o.context;
   m.block_size = o.block_size;
+  m.window = o.window;
   m.kv_blocks = o.kv_blocks;
   m.n_slots = o.n_slots;
   m.max_depth = o.max_depth;
@@ -79,6 +83,17 @@ std::vector<SlotHandles> SimDevice::ring() const {
   return ring;
 }
 
+std::uint64_t& SimDevice::kv_at(std::uint32_t slot, std::uint32_t position) {
+  return kv_[std::size_t{tables_[slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
+}
+
+bool SimDevice::has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const {
+  const std::uint32_t first = options_.window == 0 ? 0 : begin - std::min(begin, options_.window - 1);
+  for (std::uint32_t b = first / options_.block_size; b * options_.block_size < end; ++b)
+    if (tables_[slot][b] == kNoBlock) return false;
+  return true;
+}
+
 void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   const DeviceRow& row = step.rows[i];
   Slot& slot = slots_[step.slot.slot];
@@ -94,15 +109,24 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     else
       input = from.id;
   }
-  const auto kv_at = [&](std::uint32_t position) -> std::uint64_t& {
-    return kv_[std::size_t{tables_[row.slot][position / options_.block_size]} * options_.block_size + position % options_.block_size];
-  };
   std::uint64_t state = 0;
+  if (!has_blocks(row.slot, row.position, row.position + row.n_tokens)) {
+    ++faults_.missing;
+    if (cell.status == CellStatus::ok) cell.status = CellStatus::poisoned;
+    slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
+    return;
+  }
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
-    state = sim_state(position == 0 ? 0 : kv_at(position - 1), position, input);
-    kv_at(position) = state;
+    state = sim_state(position == 0 ? 0 : kv_at(row.slot, position - 1), position, input);
+    kv_at(row.slot, position) = state;
+  }
+  if (options_.window != 0) {
+    const std::uint32_t last = row.position + row.n_tokens - 1;
+    std::uint64_t sum = 0;
+    for (std::uint32_t p = last - std::min(last, options_.window - 1); p <= last; ++p) sum = sim_attend(sum, p, kv_at(row.slot, p));
+    state = sum;
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;

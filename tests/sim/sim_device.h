@@ -1,7 +1,8 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
 // table; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
-// as a wrong token. Feed cells have tags and errors as DESIGN §5.2 says.
+// as a wrong token. With a window it reads every position of it, and a row whose window has lost a block is poisoned.
+// Feed cells have tags and errors as DESIGN §5.2 says.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct SimDeviceOptions {
   std::uint32_t vocab = 64;
   std::uint32_t context = 96;
   std::uint32_t block_size = 4;
+  std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
   std::uint32_t kv_blocks = 64;
   std::uint32_t n_slots = 16;
   std::uint32_t max_rows = 16;
@@ -40,8 +42,9 @@ struct SimDeviceOptions {
 
 ModelInfo sim_model(const SimDeviceOptions& options);
 
-// The model: the state after a token, and the masked choice that it makes there.
+// The model: the state after a token, the sum over the states of a window that one more makes, and the masked choice.
 std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
+std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
 void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out);
 
@@ -63,6 +66,7 @@ class SimDevice {
   // How often each fault struck.
   struct Faults {
     std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0;
+    std::uint64_t missing = 0;  // rows that read or wrote where their table has no block
   };
   const Faults& faults() const { return faults_; }
 
@@ -78,6 +82,9 @@ class SimDevice {
     std::vector<float> logits;
   };
   void run_row(const LaunchedStep& step, std::uint32_t i);
+  std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
+  // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
+  bool has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const;
 
   const SimDeviceOptions options_;
   std::vector<std::vector<BlockId>> tables_;

@@ -292,9 +292,9 @@ void World::deliver(Actor to, const Message& m) {
       },
       m);
   if (!witness_.violation().empty()) broken(witness_.violation());
-  if (to == Actor::router)
+  if (to == Actor::router && options_.own_checks)
     if (auto e = router_.check(); !e.empty()) broken(e);
-  if (to == Actor::scheduler)
+  if (to == Actor::scheduler && options_.own_checks)
     if (auto e = scheduler_.check(); !e.empty()) broken(e);
 }
 
@@ -395,9 +395,17 @@ void World::drain() {
 }
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
-  std::uint64_t state = 0;
-  std::uint32_t position = 0;
-  for (const Token id : q.prompt) state = sim_state(state, position++, id);
+  std::vector<std::uint64_t> states;
+  std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
+  const auto push = [&](Token id) {
+    const auto position = static_cast<std::uint32_t>(states.size());
+    states.push_back(sim_state(position == 0 ? 0 : states.back(), position, id));
+    state = states.back();
+    if (device.window == 0) return;
+    state = 0;
+    for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);
+  };
+  for (const Token id : q.prompt) push(id);
   std::vector<Token> out;
   bool closed = false;
   const auto limit = std::min<std::size_t>(q.stop.max_tokens, device.context - q.prompt.size());
@@ -422,7 +430,7 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
     const bool ends = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) > 0 ||
                       (!q.stop.ignore_eos && std::count(model.eos_ids.begin(), model.eos_ids.end(), id) > 0);
     if (ends && out.size() > q.stop.min_tokens) break;
-    state = sim_state(state, position++, id);
+    push(id);
   }
   return out;
 }

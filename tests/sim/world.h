@@ -36,7 +36,8 @@ struct WorldOptions {
   std::uint32_t max_live = 1024;
   std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;
-  bool record = false;    // keep a recording, for `troupe trace` and its checks
+  bool record = false;      // keep a recording, for `troupe trace` and its checks
+  bool own_checks = true;  // false: only the Witness, the device and the streams judge
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;

@@ -103,6 +103,18 @@ TEST(Validate, CountsNoPositionsBeyondTheContext) {
   EXPECT_EQ(validate(r, m).code, ErrorCode::none);
 }
 
+// With a window a request needs what one position reads, however long it gets.
+TEST(Validate, CountsTheBlocksOfTheWindowOnly) {
+  ModelInfo m = model();
+  Request r = good();
+  r.stop.max_tokens = 61;
+  EXPECT_EQ(validate(r, m).code, ErrorCode::bad_request);
+  m.window = 2 * m.block_size + 1;  // 3 blocks, wherever it begins
+  EXPECT_EQ(validate(r, m).code, ErrorCode::none);
+  m.window = 2 * m.block_size + 2;  // 4, if it begins at a block's last position
+  EXPECT_EQ(validate(r, m).code, ErrorCode::bad_request);
+}
+
 TEST(Validate, AdaptersAndLogitsThatThereAreNot) {
   Request r = good();
   r.adapter = {1, 1};

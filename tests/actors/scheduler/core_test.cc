@@ -361,6 +361,54 @@ TEST_F(SchedulerTest, AnAcknowledgedDeadlineTimerIsArmedForTheEarliest) {
   EXPECT_EQ(timer, 1001);
 }
 
+// A request of a model with a window is admitted with the blocks that it can hold at a time, not with all that it passes.
+TEST_F(SchedulerTest, AdmissionCountsTheBlocksOfTheWindow) {
+  for (const std::uint32_t window : {0u, 6u}) {
+    ModelInfo m = model();
+    m.window = window;
+    make({.depth = 1, .step_tokens = 8}, m);
+    plans.clear();
+    opened.clear();
+    facts.free_blocks = 10;
+    admit(request(1, 40, 4));  // 11 blocks; or two chunks of 8 and a window of 5 before them at most: 5
+    admit(request(2, 40, 4));
+    EXPECT_EQ(core->running(), window == 0 ? 1u : 2u);
+  }
+}
+
+// A chunk is no larger than the pool, and the next one has what went back.
+TEST_F(SchedulerTest, AChunkFitsThePoolOfAWindowedModel) {
+  ModelInfo m = model();
+  m.window = 6;
+  m.kv_blocks = 4;
+  make({.depth = 2, .step_tokens = 32}, m);
+  admit(request(1, 40, 4));
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0]->rows[0].n_tokens, 16u);
+  accept();
+  EXPECT_EQ(plans.size(), 1u) << "nothing can go back before it has settled";
+  settle(1, 0);
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[1]->rows[0].n_tokens, 8u) << "position 16 reads 11 .. 16: two blocks went back";
+}
+
+TEST_F(SchedulerTest, AWindowThatThePoolCannotHoldEndsTheRequestWithTheReason) {
+  ModelInfo m = model();
+  m.window = 10;
+  m.kv_blocks = 2;
+  make({.depth = 2, .step_tokens = 32}, m);
+  admit(request(1, 40, 4));
+  accept();
+  settle(1, 0);
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[1]->rows[0].n_tokens, 1u) << "asked for, so that the router says what is missing";
+  DeviceError no;
+  no.code = ErrorCode::kv_exhausted;
+  no.missing_blocks = 1;
+  send(Accepted{{}, plans[1]->ticket, no, facts});
+  EXPECT_EQ(ends[1], FinishReason::error);
+}
+
 TEST_F(SchedulerTest, HaltEndsEverythingWithTheReason) {
   make({.depth = 2});
   admit(request(1, 3, 10));

@@ -91,6 +91,24 @@ TEST_F(ScriptedFaults, ABlockThatIsMissingFailsTheStep) {
   EXPECT_EQ(code_of(rig->run(step)), ErrorCode::bad_plan);
 }
 
+TEST_F(ScriptedFaults, ABlockBehindTheWindowMayBeMissingAndOneInItMayNot) {
+  ScriptedOptions o = options({});
+  o.window = 5;
+  rig = std::make_unique<Rig>(o);
+  ASSERT_FALSE(rig->run(prompt_step(1)).has_error());
+  std::vector<Token> history = kPrompt;
+  history.push_back(7);
+  RigStep step;
+  step.ticket = {1, 2};
+  step.deltas = {{0, 0, kNoBlock}};
+  step.host(0, 8, {7});
+  ASSERT_FALSE(rig->run(step).has_error());
+  EXPECT_EQ(rig->slots[0].rows[0].id, oracle(history)) << "position 8 reads 4 to 8";
+  step.ticket = {1, 3};
+  step.deltas = {{0, 1, kNoBlock}};
+  EXPECT_EQ(code_of(rig->run(step)), ErrorCode::bad_plan);
+}
+
 TEST_F(ScriptedFaults, AStaleCellFailsTheRowAndItsDescendantsOnly) {
   start({});
   RigStep first = prompt_step(1);

@@ -24,6 +24,25 @@ TEST(ScriptedOracle, EveryPartOfTheHistoryCounts) {
   }
 }
 
+// By the definition, in one sum; a window that holds everything is none.
+TEST(ScriptedOracle, AWindowLimitsWhatIsRead) {
+  const std::vector<Token> history = {5, 6, 7, 8, 9, 10, 11};
+  ScriptedOptions options{.vocab = 50000};
+  const Token all = scripted_next(options, history);
+  options.window = 7;
+  EXPECT_EQ(scripted_next(options, history), all);
+  options.window = 3;
+  std::uint64_t state = scripted_start(options), sum = 0;
+  for (std::uint32_t i = 0; i < history.size(); ++i) {
+    state = scripted_state(state, history[i], 0);
+    if (i >= 4) sum += scripted_term(state, i);
+  }
+  EXPECT_EQ(scripted_next(options, history), *scripted_pick(scripted_best(options, scripted_choice(sum, state), 11), {}));
+  EXPECT_NE(scripted_next(options, history), all);
+  options.window = 1;
+  EXPECT_FALSE(validate(options));
+}
+
 TEST(ScriptedOracle, AMaskGivesTheNextBest) {
   ScriptedOptions options;
   for (Token id = 0; id < 200; ++id) {

@@ -14,20 +14,27 @@ TEST(Embed, IsTheRowDequantized) {
     const std::uint32_t cols = fits(format, 64) ? 64 : 256;
     const StoredMatrix m = random_matrix(format, 6, cols, 1);
     const std::vector<StepToken> tokens{{5, 0, 0}, {0, 0, 1}, {5, 1, 0}, {3, 1, 1}, {1, 1, 2}};
-    for (unsigned threads : {1u, 2u}) {
-      const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = cols});
-      std::vector<float> x(std::size_t{5} * cols);
-      k->embed(m.weight, tokens.data(), 5, x.data());
-      for (std::size_t t = 0; t < 5; ++t) {
-        for (std::size_t i = 0; i < cols; ++i) ASSERT_NEAR(x[t * cols + i], m.values[tokens[t].id * cols + i], 1e-6);
+    std::vector<float> portable;
+    for (Target target : targets()) {
+      for (unsigned threads : {1u, 2u}) {
+        const auto k = make_host_kernels({.threads = threads, .target = target, .max_rows = 8, .max_cols = cols});
+        std::vector<float> x(std::size_t{5} * cols);
+        k->embed(m.weight, tokens.data(), 5, x.data());
+        for (std::size_t t = 0; t < 5; ++t) {
+          for (std::size_t i = 0; i < cols; ++i) ASSERT_NEAR(x[t * cols + i], m.values[tokens[t].id * cols + i], 1e-6);
+        }
+        if (portable.empty()) portable = x;
+        EXPECT_TRUE(same_bits(x, portable)) << name(format) << " " << name(target);
       }
     }
   }
 }
 
 TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
-  for (unsigned threads : {1u, 2u}) {
-    const auto k = make_host_kernels({.threads = threads, .max_rows = 8, .max_cols = 64});
+  std::vector<float> portable;
+  for (Target target : targets()) {
+    const unsigned threads = target == best_target() ? 2 : 1;
+    const auto k = make_host_kernels({.threads = threads, .target = target, .max_rows = 8, .max_cols = 64});
     constexpr std::size_t kRows = 5, kHeads = 3, kWidth = 24, kStride = 80;
     const auto before = random_floats(kRows * kStride, 1), gain = random_floats(kWidth, 2);
     auto x = before;
@@ -41,6 +48,8 @@ TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
       }
       for (std::size_t i = kHeads * kWidth; i < kStride; ++i) EXPECT_EQ(x[r * kStride + i], before[r * kStride + i]);
     }
+    if (portable.empty()) portable = x;
+    EXPECT_TRUE(same_bits(x, portable)) << name(target);
   }
 }
 

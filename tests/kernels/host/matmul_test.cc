@@ -71,7 +71,7 @@ TEST_P(MatmulTest, BitsDependOnTheRowAlone) {
   for (Target target : targets()) {
     for (unsigned threads : {1u, 2u, 3u})
       EXPECT_TRUE(same_bits(product(m.weight, x, target, exact, threads), all)) << name(target) << threads;
-    for (std::uint32_t size : {1u, 2u, 3u, 5u, 8u}) {  // any window of tokens
+    for (std::uint32_t size : {1u, 2u, 3u, 4u, 5u, 8u, 13u, 16u, 17u}) {  // any window of tokens
       for (std::uint32_t t = 0; t + size <= n; t += 3) {
         const std::vector<float> part(x.begin() + t * cols, x.begin() + (t + size) * cols);
         const auto y = product(m.weight, part, target, exact, 2);

@@ -21,6 +21,22 @@ TEST(Rows, SizesAreGgmls) {
   EXPECT_EQ(row_bytes(Format::q6_k, 512), 420u);
 }
 
+// Every word of 16 bits, NaNs with their payload included.
+TEST(Rows, EveryHalfHasTheSameBitsOnEveryTarget) {
+  std::vector<std::uint16_t> words(0x10000);
+  for (std::uint32_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint16_t>(i);
+  for (Format format : {Format::f16, Format::bf16}) {
+    std::vector<float> want(words.size());
+    for (std::uint32_t i = 0; i < words.size(); ++i)
+      want[i] = format == Format::f16 ? half_to_float(words[i]) : std::bit_cast<float>(i << 16);
+    for (Target t : targets()) {
+      std::vector<float> out(words.size());
+      unpack_f32(format, t)(words.data(), words.size(), out.data());
+      EXPECT_TRUE(same_bits(out, want)) << name(format) << " " << name(t);
+    }
+  }
+}
+
 TEST(Rows, DequantizedIsWhatTheFormatSaysOnEveryTarget) {
   for (Format format : kFormats) {
     for (std::uint32_t cols : {32u, 160u, 256u, 576u, 768u, 1056u}) {
