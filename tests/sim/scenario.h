@@ -43,6 +43,8 @@ struct Faults {
 Scenario make_scenario(std::uint64_t seed);
 // Runs its first `events` client events (0: all).
 Outcome run_scenario(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0, bool keep_log = false);
+// Runs it once more, recorded; where the recording is, and the command to look at it.
+std::string leave_recording(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0);
 // The fewest first events that still break a rule.
 std::size_t shrink(const Scenario& scenario, const Faults& faults = {});
 

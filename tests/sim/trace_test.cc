@@ -6,6 +6,7 @@
 
 #include "actors/trace/check.h"
 #include "actors/trace/replay.h"
+#include "tests/sim/recordings.h"
 #include "tests/sim/scenario.h"
 
 namespace troupe::sim {
@@ -51,6 +52,24 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
   EXPECT_GT(messages, 100'000u);
   EXPECT_GT(compared, 50'000u);
   EXPECT_GT(tokens, 10'000u);
+}
+
+TEST(Trace, AFailureLeavesARecordingThatNamesTheRule) {
+  const Faults faults{SchedulerFault::deliver_twice, {}};
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const Scenario scenario = make_scenario(seed);
+    if (run_scenario(scenario, faults).violation.empty()) continue;
+    const std::string said = leave_recording(scenario, faults, shrink(scenario, faults));
+    const std::string command = "; look at it: troupe trace check ";
+    ASSERT_EQ(said.compare(0, command.size(), command), 0) << said;
+    const auto left = trace::read_recording(said.substr(command.size()));
+    ASSERT_TRUE(left) << left.error().what;
+    const auto checked = trace::check(left.value());
+    ASSERT_TRUE(checked && checked.value().finding);
+    EXPECT_EQ(checked.value().finding->rule, "R5");
+    return;
+  }
+  FAIL() << "nothing failed";
 }
 
 struct Control {
