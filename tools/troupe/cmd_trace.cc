@@ -257,17 +257,22 @@ std::string usage() {
 
 }  // namespace
 
-int run_trace(const Command&, const std::vector<std::string>& args) {
-  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
-    if (!args.empty()) return write_all(1, usage()) ? kExitOk : kExitClosed;
+int run_trace(const Command&, const std::vector<std::string>& all) {
+  std::vector<std::string> args = all;
+  std::size_t at = 0;  // of the action: flags of every command may stand before it
+  while (at < args.size() && args[at].starts_with("-") && args[at] != "--help" && args[at] != "-h") at += takes_value(args[at]) ? 2 : 1;
+  if (at < args.size() && (args[at] == "--help" || args[at] == "-h")) return write_all(1, usage()) ? kExitOk : kExitClosed;
+  if (at >= args.size()) {
     std::fputs(usage().c_str(), stderr);
     return kExitUsage;
   }
+  const std::string word = args[at];
+  args.erase(args.begin() + static_cast<std::ptrdiff_t>(at));
   for (const Action& action : kActions) {
-    if (action.name != args[0]) continue;
+    if (action.name != word) continue;
     const std::string name = fmt::format("trace {}", action.name), line = fmt::format("trace {} [OPTIONS] {}", action.name, action.usage);
     const Command self{name, action.summary, line, "", nullptr};
-    auto parsed = parse_command_line(self, {args.begin() + 1, args.end()}, options_of(action.name), action.n_arguments);
+    auto parsed = parse_command_line(self, args, options_of(action.name), action.n_arguments);
     if (!parsed) return fail(self, parsed.error(), kExitUsage);
     if (parsed.value().help) return kExitOk;
     auto answer = action.run(parsed.value());
@@ -275,7 +280,7 @@ int run_trace(const Command&, const std::vector<std::string>& args) {
     const auto written = write_all(1, answer.value().text);
     return written ? answer.value().status : fail(self, written.error(), kExitClosed);
   }
-  std::fputs(fmt::format("troupe trace: there is no action \"{}\"; `troupe trace --help` lists them\n", args[0]).c_str(), stderr);
+  std::fputs(fmt::format("troupe trace: there is no action \"{}\"; `troupe trace --help` lists them\n", word).c_str(), stderr);
   return kExitUsage;
 }
 
