@@ -40,7 +40,8 @@
 namespace troupe {
 
 // Calls f.template operator()<M>("M") for each of them.
-template <class F> void for_each_message(F&& f) {
+template <class F>
+void for_each_message(F&& f) {
 #define TROUPE_CALL(M) f.template operator()<M>(#M);
   TROUPE_MESSAGES(TROUPE_CALL)
 #undef TROUPE_CALL

@@ -39,7 +39,6 @@ class Bytes {
   }
   void zigzag(std::int64_t x) { varint(static_cast<std::uint64_t>(x) << 1 ^ static_cast<std::uint64_t>(x >> 63)); }
   void clear() { size_ = 0; }
-  void cut(std::size_t size) { size_ = size; }
   const std::uint8_t* data() const { return data_.data(); }
   std::uint8_t* data() { return data_.data(); }
   std::size_t size() const { return size_; }
@@ -56,8 +55,10 @@ struct Status {
   explicit operator bool() const { return failed; }
 };
 
-template <class T> inline constexpr char kTag = 0;  // its address names T
-template <class T, class... Ts> inline constexpr bool kIsAny = (std::is_same_v<T, Ts> || ...);
+template <class T>
+inline constexpr char kTag = 0;  // its address names T
+template <class T, class... Ts>
+inline constexpr bool kIsAny = (std::is_same_v<T, Ts> || ...);
 
 // The payloads of the block that is being written. Holds them, so that none comes back with the same address.
 class SharedTable {
@@ -75,7 +76,8 @@ class SharedTable {
       if (entries_[i - 1].value == value) return i - 1;
     return kCapacity;
   }
-  template <class T> void add(const Shared<T>& x) {
+  template <class T>
+  void add(const Shared<T>& x) {
     static_assert(sizeof(Shared<T>) == sizeof(void*));
     if (entries_.size() == kCapacity) return;
     Entry& e = entries_.emplace_back();
@@ -107,11 +109,13 @@ class Encoder {
   // lengths stay, and in the place of a list of ids a hash of it that nobody without the key can guess from.
   explicit Encoder(Bytes& out, SharedTable* table = nullptr, std::uint64_t redact_key = 0) : out_(out), table_(table), key_(redact_key) {}
 
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     (put(xs), ...);
     return {};
   }
-  template <class T> void put(const T& value) {
+  template <class T>
+  void put(const T& value) {
     T& x = const_cast<T&>(value);  // inspect() takes what it reads by reference
     if constexpr (std::is_same_v<T, bool>) {
       out_.byte(x ? 1 : 0);
@@ -141,7 +145,8 @@ class Encoder {
     if (key_ == 0) return out_.raw(x.data(), x.size());
     for (std::size_t i = 0; i < x.size(); ++i) out_.byte('*');
   }
-  template <class T> void put(const std::vector<T>& xs) {
+  template <class T>
+  void put(const std::vector<T>& xs) {
     out_.varint(xs.size());
     if constexpr (std::is_same_v<T, std::uint8_t>) {
       out_.raw(xs.data(), xs.size());
@@ -151,7 +156,8 @@ class Encoder {
       for (const T& x : xs) put(x);
     }
   }
-  template <class T> void put(const Shared<T>& x) {
+  template <class T>
+  void put(const Shared<T>& x) {
     if (!x) return out_.varint(0);
     const std::size_t n = table_ != nullptr ? table_->find(x.get()) : SharedTable::kCapacity;
     if (n != SharedTable::kCapacity) return out_.varint(n + 2);
@@ -189,14 +195,16 @@ class Encoder {
 // The payloads of the block that is being read.
 class ReadTable {
  public:
-  template <class T> void add(const Shared<T>& x) {
+  template <class T>
+  void add(const Shared<T>& x) {
     if (entries_.size() < SharedTable::kCapacity) entries_.push_back({&kTag<T>, std::make_shared<Shared<T>>(x)});
   }
   // Values of a message that is not read.
   void skip(std::uint64_t n) {
     for (; n > 0 && entries_.size() < SharedTable::kCapacity; --n) entries_.push_back({nullptr, nullptr});
   }
-  template <class T> bool get(std::uint64_t n, Shared<T>& x) const {
+  template <class T>
+  bool get(std::uint64_t n, Shared<T>& x) const {
     if (n >= entries_.size() || entries_[n].tag != &kTag<T>) return false;
     x = *static_cast<const Shared<T>*>(entries_[n].value.get());
     return true;
@@ -219,7 +227,8 @@ class Decoder {
 
   Decoder(const std::uint8_t* data, std::size_t size, ReadTable* table = nullptr) : at_(data), end_(data + size), table_(table) {}
 
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     Status status;
     (void)((status = get(xs), !status) && ...);
     return status;
@@ -248,7 +257,8 @@ class Decoder {
     return status;
   }
 
-  template <class T> Status get(T& x) {
+  template <class T>
+  Status get(T& x) {
     if constexpr (std::is_same_v<T, bool>) {
       if (at_ == end_ || *at_ > 1) return {true};
       x = *at_++ != 0;
@@ -286,7 +296,8 @@ class Decoder {
     at_ += n;
     return {};
   }
-  template <class T> Status get(std::vector<T>& xs) {
+  template <class T>
+  Status get(std::vector<T>& xs) {
     std::uint64_t n = 0;
     if (Status status = varint(n)) return status;
     if (n > left()) return {true};  // each takes a byte at least
@@ -301,7 +312,8 @@ class Decoder {
     }
     return {};
   }
-  template <class T> Status get(Shared<T>& x) {
+  template <class T>
+  Status get(Shared<T>& x) {
     std::uint64_t n = 0;
     if (Status status = varint(n)) return status;
     x = {};
@@ -331,13 +343,15 @@ class Schema {
   static constexpr bool writes_state = false;
   using result_type = Status;
 
-  template <class T> static std::uint64_t of() {
+  template <class T>
+  static std::uint64_t of() {
     Schema s;
     T x{};
     s.put(x);
     return s.hash_;
   }
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     mix('{');
     (put(xs), ...);
     mix('}');
@@ -345,7 +359,8 @@ class Schema {
   }
 
  private:
-  template <class T> void put(T& x) {
+  template <class T>
+  void put(T& x) {
     if constexpr (std::is_enum_v<T>) {
       mix('e');
     } else if constexpr (std::is_arithmetic_v<T>) {
@@ -356,11 +371,24 @@ class Schema {
     }
   }
   void put(std::string&) { mix('s'); }
-  template <class T> void put(std::vector<T>&) { one<T>('v'); }
-  template <class T> void put(Shared<T>&) { one<T>('p'); }
-  template <class T> void put(Optional<T>&) { one<T>('o'); }
-  template <class... Ts> void put(std::variant<Ts...>&) { (one<Ts>('|'), ...); }
-  template <class T> void one(char kind) {
+  template <class T>
+  void put(std::vector<T>&) {
+    one<T>('v');
+  }
+  template <class T>
+  void put(Shared<T>&) {
+    one<T>('p');
+  }
+  template <class T>
+  void put(Optional<T>&) {
+    one<T>('o');
+  }
+  template <class... Ts>
+  void put(std::variant<Ts...>&) {
+    (one<Ts>('|'), ...);
+  }
+  template <class T>
+  void one(char kind) {
     mix(kind);
     T x{};
     put(x);

@@ -26,7 +26,8 @@ class Checker {
     for (std::size_t i = 0; i < recording_.events.size() && !broken(); ++i) {
       const Event& e = recording_.events[i];
       if (e.head.kind == RecordKind::lost) {
-        out.note = "from message " + std::to_string(i) + " on nothing was checked: the recorder had no room for " + std::to_string(e.head.seq) + " records";
+        out.note = "from message " + std::to_string(i) + " on nothing was checked: the recorder had no room for " +
+                   std::to_string(e.head.seq) + " records";
         break;
       }
       at_ = i;
@@ -39,7 +40,8 @@ class Checker {
     }
     if (!broken() && torn_down_ && out.note.empty()) streams_.finish();
     if (broken()) out.finding = finding();
-    if (!recording_.header.from_start) out.note += std::string(out.note.empty() ? "" : "; ") + "it begins in the middle of a run: what began before was taken as it came";
+    if (!recording_.header.from_start)
+      out.note += std::string(out.note.empty() ? "" : "; ") + "it begins in the middle of a run: what began before was taken as it came";
     if (recording_.header.redacted) out.note += std::string(out.note.empty() ? "" : "; ") + "it is redacted: ids were not compared";
     out.requests = streams_.requests();
     out.tokens = streams_.tokens();
@@ -59,10 +61,12 @@ class Checker {
 
   void sent(const Event& e) {
     const bool by_scheduler = e.head.from.sender == Sender::scheduler, by_router = e.head.from.sender == Sender::router;
-    if (e.head.to.sender != Sender::runtime && e.head.to.sender != Sender::delivery && e.head.from.sender != Sender::runtime && !(e.head.from == e.head.to)) {
+    if (e.head.to.sender != Sender::runtime && e.head.to.sender != Sender::delivery && e.head.from.sender != Sender::runtime &&
+        !(e.head.from == e.head.to)) {
       std::uint32_t& waiting = waiting_[{e.head.from.sender, e.head.to.sender}];
       const std::uint32_t limit = kMostWaiting + (e.head.from.sender == Sender::dispatcher ? configs_.dispatcher.max_live : 0);
-      if (++waiting > limit) break_rule("R11: " + std::to_string(waiting) + " messages of one sender wait for " + std::string(name(e.head.to.sender)));
+      if (++waiting > limit)
+        break_rule("R11: " + std::to_string(waiting) + " messages of one sender wait for " + std::string(name(e.head.to.sender)));
     }
     std::visit(
         [&](const auto& m) {
@@ -95,7 +99,8 @@ class Checker {
           if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
           if (error_of(m) == ErrorCode::device_lost) lost_ = true;
           if constexpr (requires { DeviceError{m.error}; }) {
-            if (by_router && m.error.code == ErrorCode::bad_plan) break_rule("R2: the router's books and the scheduler's plan disagree: " + m.error.what);
+            if (by_router && m.error.code == ErrorCode::bad_plan)
+              break_rule("R2: the router's books and the scheduler's plan disagree: " + m.error.what);
           }
         },
         e.message);
@@ -129,8 +134,9 @@ class Checker {
     if (f.total_blocks == 0 && f == DeviceFacts{}) return;  // of an answer that has none
     const std::uint64_t sum = std::uint64_t{f.free_blocks} + f.used_blocks + f.cached_blocks + f.fenced_blocks;
     if (sum != f.total_blocks)
-      break_rule("R8: " + std::to_string(f.free_blocks) + " free, " + std::to_string(f.used_blocks) + " used, " + std::to_string(f.cached_blocks) +
-                 " cached and " + std::to_string(f.fenced_blocks) + " fenced blocks are not the " + std::to_string(f.total_blocks) + " that there are");
+      break_rule("R8: " + std::to_string(f.free_blocks) + " free, " + std::to_string(f.used_blocks) + " used, " +
+                 std::to_string(f.cached_blocks) + " cached and " + std::to_string(f.fenced_blocks) + " fenced blocks are not the " +
+                 std::to_string(f.total_blocks) + " that there are");
   }
 
   void torn_down(const DeviceFacts& f) {
@@ -155,15 +161,18 @@ class Checker {
 
 bool plausible(const CoreConfigs& c) {
   const ModelInfo& m = c.model;
-  if (m.block_size == 0 || m.n_slots == 0 || m.n_slots > kMostSlots || m.max_rows == 0 || m.max_rows > kMostSlots || m.kv_blocks > kMostEntries) return false;
+  if (m.block_size == 0 || m.n_slots == 0 || m.n_slots > kMostSlots || m.max_rows == 0 || m.max_rows > kMostSlots ||
+      m.kv_blocks > kMostEntries)
+    return false;
   if ((std::uint64_t{m.context_length} / m.block_size + 1) * m.n_slots > kMostEntries) return false;
-  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots && c.router.depth <= 64 &&
-         c.dispatcher.max_live <= kMostEntries;
+  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots &&
+         c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
 }
 
 Result<CheckOutcome> check(const Recording& recording) {
   if (!recording.configs) {
-    return Error{ErrorCode::unsupported, "the recording was made by a build whose cores are set up in another way; check it with that build"};
+    return Error{ErrorCode::unsupported,
+                 "the recording was made by a build whose cores are set up in another way; check it with that build"};
   }
   if (!plausible(*recording.configs)) return Error{ErrorCode::bad_file, "the recording's header has sizes that no runtime has"};
   return Checker(recording, *recording.configs).run();

@@ -46,7 +46,8 @@ std::string cause_of(const Recording& r, const ClientStream& s, std::uint32_t in
   if (index >= s.tokens.size()) return {};
   const std::string source = source_of(r, s, index);
   if (source.empty()) return {};
-  if (index > 0 && ends(r, s, index - 1)) return "an over-run: token " + std::to_string(index - 1) + " had ended it, and this one is from " + source;
+  if (index > 0 && ends(r, s, index - 1))
+    return "an over-run: token " + std::to_string(index - 1) + " had ended it, and this one is from " + source;
   return "from " + source;
 }
 
@@ -96,7 +97,8 @@ Shape shape_of(const Recording& r) {
       for (const Row& row : launch->plan->rows) {
         s.fed += row.source.is_feed() ? 1 : 0;
         s.chunks += row.n_tokens > 1 ? 1 : 0;
-        if (row.source.is_feed() && s.first_ahead.empty()) s.first_ahead = fmt::format("{} ({})", label(launch->plan->ticket), label(*launch->plan));
+        if (row.source.is_feed() && s.first_ahead.empty())
+          s.first_ahead = fmt::format("{} ({})", label(launch->plan->ticket), label(*launch->plan));
       }
       for (const Effect& effect : launch->plan->effects) {
         s.rollbacks += std::holds_alternative<Rollback>(effect) ? 1 : 0;

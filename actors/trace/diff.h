@@ -23,7 +23,7 @@ struct DiffOutcome {
   std::optional<Divergence> divergence;  // the first, in the order of A
   std::uint64_t requests = 0;            // that were compared
   std::uint64_t tokens = 0;
-  std::vector<std::string> protocol;     // how the runs differ otherwise, a line each
+  std::vector<std::string> protocol;  // how the runs differ otherwise, a line each
 };
 
 // A request that either side ended by a cancel, a deadline or an error compares as a prefix.

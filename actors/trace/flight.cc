@@ -7,7 +7,8 @@
 
 namespace troupe::actors::trace {
 
-FlightRing::FlightRing(std::size_t bytes) : size_(std::max<std::size_t>(bytes, 1)), data_(static_cast<std::uint8_t*>(::operator new(size_))) {}
+FlightRing::FlightRing(std::size_t bytes)
+    : size_(std::max<std::size_t>(bytes, 1)), data_(static_cast<std::uint8_t*>(::operator new(size_))) {}
 
 std::uint32_t FlightRing::oldest_size() const {
   std::uint8_t length[4];

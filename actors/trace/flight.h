@@ -14,7 +14,8 @@ class FlightRing {
   // Forgets the oldest blocks to make room.
   void push(const std::uint8_t* block, std::size_t size);
   // f(data, size) for pieces that make up the blocks, oldest first.
-  template <class F> void for_each_piece(F&& f) const {
+  template <class F>
+  void for_each_piece(F&& f) const {
     const std::size_t used = static_cast<std::size_t>(end_ - begin_), at = static_cast<std::size_t>(begin_ % size_);
     const std::size_t first = used < size_ - at ? used : size_ - at;
     if (first != 0) f(data_.get() + at, first);
@@ -31,7 +32,7 @@ class FlightRing {
   };
   std::size_t size_;
   std::unique_ptr<std::uint8_t, Free> data_;  // pages are the system's until they are used
-  std::uint64_t begin_ = 0;  // bytes since the start
+  std::uint64_t begin_ = 0;                   // bytes since the start
   std::uint64_t end_ = 0;
   bool skipped_ = false;  // a block larger than the memory
 };

@@ -50,24 +50,41 @@ struct TypeInfo {
 };
 
 struct Header {
-  std::string build;           // the program's build id
-  std::int64_t wall_ns = 0;    // when it was begun, since 1970
+  std::string build;         // the program's build id
+  std::int64_t wall_ns = 0;  // when it was begun, since 1970
   bool redacted = false;
-  bool from_start = true;      // false: the flight recorder had forgotten the beginning
+  bool from_start = true;       // false: the flight recorder had forgotten the beginning
   std::vector<TypeInfo> types;  // by RecordHead::type
   std::uint64_t configs_schema = 0;
   std::vector<std::uint8_t> configs_bytes;  // of a CoreConfigs
 };
 
-template <class I> auto inspect(I& f, DispatcherConfig& x) { return f(x.max_live); }
-template <class I> auto inspect(I& f, SchedulerConfig& x) {
+template <class I>
+auto inspect(I& f, DispatcherConfig& x) {
+  return f(x.max_live);
+}
+template <class I>
+auto inspect(I& f, SchedulerConfig& x) {
   return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.fault);
 }
-template <class I> auto inspect(I& f, RouterConfig& x) { return f(x.incarnation, x.depth, x.prefix_cache, x.fault); }
-template <class I> auto inspect(I& f, DeviceConfig& x) { return f(x.ring_slots, x.step_timeout); }
-template <class I> auto inspect(I& f, CoreConfigs& x) { return f(x.dispatcher, x.scheduler, x.router, x.device, x.model); }
-template <class I> auto inspect(I& f, TypeInfo& x) { return f(x.name, x.schema); }
-template <class I> auto inspect(I& f, Header& x) {
+template <class I>
+auto inspect(I& f, RouterConfig& x) {
+  return f(x.incarnation, x.depth, x.prefix_cache, x.fault);
+}
+template <class I>
+auto inspect(I& f, DeviceConfig& x) {
+  return f(x.ring_slots, x.step_timeout);
+}
+template <class I>
+auto inspect(I& f, CoreConfigs& x) {
+  return f(x.dispatcher, x.scheduler, x.router, x.device, x.model);
+}
+template <class I>
+auto inspect(I& f, TypeInfo& x) {
+  return f(x.name, x.schema);
+}
+template <class I>
+auto inspect(I& f, Header& x) {
   return f(x.build, x.wall_ns, x.redacted, x.from_start, x.types, x.configs_schema, x.configs_bytes);
 }
 
@@ -81,10 +98,12 @@ std::uint64_t configs_schema();
 
 std::uint32_t crc32(const std::uint8_t* data, std::size_t size);
 
-template <class T> void put_le(std::uint8_t* to, T x) {
+template <class T>
+void put_le(std::uint8_t* to, T x) {
   for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(x) >> (8 * i));
 }
-template <class T> T get_le(const std::uint8_t* from) {
+template <class T>
+T get_le(const std::uint8_t* from) {
   std::uint64_t x = 0;
   for (std::size_t i = 0; i < sizeof(T); ++i) x |= std::uint64_t{from[i]} << (8 * i);
   return static_cast<T>(x);

@@ -20,12 +20,12 @@ class Writer;
 class Lane {
  public:
   explicit Lane(std::size_t bytes)  // a power of two
-      : size_(bytes), bytes_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlign}))) {}
+      : size_(bytes), bytes_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlign}))) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() {
     drain([](const RecordHead&, const void*, const auto&) {});
-    ::operator delete(bytes_, std::align_val_t{kAlign});
+    ::operator delete (bytes_, std::align_val_t{kAlign});
   }
 
   // What the consumer can do with a message whose type it does not know.
@@ -35,7 +35,8 @@ class Lane {
   };
 
   // The producer's. `M` is copied; `ops` outlives the lane.
-  template <class M> void push(const RecordHead& head, const M& message, const Ops& ops) {
+  template <class M>
+  void push(const RecordHead& head, const M& message, const Ops& ops) {
     static_assert(alignof(M) <= kAlign);
     Entry* entry = reserve(kHeadBytes + round_up(sizeof(M)));
     if (entry == nullptr) return;
@@ -53,7 +54,8 @@ class Lane {
   }
 
   // The consumer's: f(head, message or null, ops) for each record there is, oldest first. Whether there was any.
-  template <class F> bool drain(F&& f) {
+  template <class F>
+  bool drain(F&& f) {
     std::uint64_t at = read_.load(std::memory_order_relaxed);
     const std::uint64_t end = written_.load(std::memory_order_acquire);
     const bool any = at != end;

@@ -81,7 +81,8 @@ Result<bool> Reader::read_header() {
   if (size > kMostPayload) return bad("the recording's header says that it has " + std::to_string(size) + " bytes: it is damaged");
   if (bytes_.size() < kFilePrefix + size) return false;
   const std::uint8_t* payload = bytes_.data() + kFilePrefix;
-  if (crc32(payload, size) != get_le<std::uint32_t>(bytes_.data() + 12)) return bad("the recording's header is damaged: its checksum is wrong");
+  if (crc32(payload, size) != get_le<std::uint32_t>(bytes_.data() + 12))
+    return bad("the recording's header is damaged: its checksum is wrong");
   Header header;
   Decoder d(payload, size);
   if (d.get(header) || d.left() != 0 || header.types.size() > kMostTypes) return bad("the recording's header cannot be decoded");
@@ -150,13 +151,15 @@ bool Reader::read_record(Decoder& d, ReadTable& table, TimeNs& time) {
   h.time = time;
   std::uint32_t type = 0;
   if (h.kind != RecordKind::lost) {
-    if (!get_u32(d, h.thread) || (h.kind == RecordKind::sent && !get_party(d, h.from)) || !get_party(d, h.to) || !get_u32(d, type)) return false;
+    if (!get_u32(d, h.thread) || (h.kind == RecordKind::sent && !get_party(d, h.from)) || !get_party(d, h.to) || !get_u32(d, type))
+      return false;
     if (type >= types_.size()) return false;
     h.type = types_[type];
   }
   if (h.kind == RecordKind::sent) {
     std::uint64_t size = 0, payloads = 0;
-    if (!get_seq(d, h.cause) || d.get(h.request) || d.get(h.ticket) || d.varint(payloads) || d.varint(size) || size > d.left()) return false;
+    if (!get_seq(d, h.cause) || d.get(h.request) || d.get(h.ticket) || d.varint(payloads) || d.varint(size) || size > d.left())
+      return false;
     Decoder body(d.at(), size, &table);
     (void)d.skip(size);
     if (h.type == 0) {

@@ -57,7 +57,7 @@ struct Recording {
   Header header;
   std::optional<CoreConfigs> configs;
   std::vector<Event> events;
-  std::string damage;        // the file is damaged from somewhere on: how
+  std::string damage;         // the file is damaged from somewhere on: how
   std::size_t cut_bytes = 0;  // at the end, of a block that was not written to its end
   std::uint64_t lost = 0;     // records for which the recorder had no room
   std::uint64_t unknown = 0;

@@ -38,8 +38,10 @@ using AnyMessage = std::variant<std::monostate TROUPE_MESSAGES(TROUPE_MEMBER), S
 #undef TROUPE_MEMBER
 
 namespace record_detail {
-template <class M, class V> struct IndexOf;
-template <class M, class... Ms> struct IndexOf<M, std::variant<Ms...>> {
+template <class M, class V>
+struct IndexOf;
+template <class M, class... Ms>
+struct IndexOf<M, std::variant<Ms...>> {
   static constexpr std::uint16_t value = [] {
     std::uint16_t i = 0;
     (void)((std::is_same_v<M, Ms> || (++i, false)) || ...);
@@ -48,12 +50,14 @@ template <class M, class... Ms> struct IndexOf<M, std::variant<Ms...>> {
 };
 }  // namespace record_detail
 
-template <class M> inline constexpr std::uint16_t kTypeOf = record_detail::IndexOf<M, AnyMessage>::value;
+template <class M>
+inline constexpr std::uint16_t kTypeOf = record_detail::IndexOf<M, AnyMessage>::value;
 inline constexpr std::size_t kTypes = std::variant_size_v<AnyMessage>;
 static_assert(kTypeOf<SetTimer> + 1 == kTypes);
 
 // What a message is about, by the names that its fields have.
-template <class M> void correlate(const M& m, RecordHead& head) {
+template <class M>
+void correlate(const M& m, RecordHead& head) {
   if constexpr (requires { RequestId{m.request}; }) head.request = m.request;
   if constexpr (requires { RequestId{m.id}; }) head.request = m.id;
   if constexpr (requires { Ticket{m.ticket}; }) head.ticket = m.ticket;
@@ -72,7 +76,8 @@ template <class M> void correlate(const M& m, RecordHead& head) {
 }
 
 // The error that a message carries; none if it carries none.
-template <class M> ErrorCode error_of(const M& m) {
+template <class M>
+ErrorCode error_of(const M& m) {
   if constexpr (requires { ErrorCode{m.error.code}; }) {
     return m.error.code;
   } else if constexpr (requires { ErrorCode{m.result->error.code}; }) {
@@ -83,7 +88,8 @@ template <class M> ErrorCode error_of(const M& m) {
 }
 
 // Whether the payloads that the message cannot be without are there.
-template <class M> bool whole(const M& m) {
+template <class M>
+bool whole(const M& m) {
   bool ok = true;
   if constexpr (requires { m.plan->ticket; }) ok = ok && m.plan;
   if constexpr (requires { m.result->ticket; }) ok = ok && m.result;

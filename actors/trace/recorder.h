@@ -51,7 +51,7 @@ class Recorder {
  private:
   Recorder(const TraceOptions& options, CoreConfigs configs);
   void run();
-  bool pass();          // mutex_ held
+  bool pass();  // mutex_ held
   void take(const std::uint8_t* block, std::size_t size);
   Result<void> dump_locked(const std::string& path);
   void dump_fault(ErrorCode code);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@
 namespace troupe::actors::trace {
 namespace {
 
-template <class M> void encode(Bytes& out, M m) {
+template <class M>
+void encode(Bytes& out, M m) {
   if constexpr (requires { m.ctx; }) m.ctx = {};
   out.clear();
   Encoder(out).put(m);
@@ -20,7 +22,10 @@ template <class M> void encode(Bytes& out, M m) {
 
 bool equal(const Bytes& a, const Bytes& b) { return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data()); }
 
-template <class M, class Core, class Out> concept Takes = requires(Core& core, const M& m, Out& out) { core.on(m, TimeNs{}, out); };
+template <class M, class Core, class Out>
+concept Takes = requires(Core& core, const M& m, Out& out) {
+  core.on(m, TimeNs{}, out);
+};
 
 class Replayer {
  public:
@@ -70,7 +75,8 @@ class Replayer {
     }
   }
 
-  template <class Core, class Out> bool feed(std::uint32_t i, Core& core, Out& out) {
+  template <class Core, class Out>
+  bool feed(std::uint32_t i, Core& core, Out& out) {
     const RecordHead& head = recording_.events[i].head;
     bool& ended = ended_[static_cast<int>(head.to.sender) & 63];
     if (ended) return false;
@@ -104,27 +110,31 @@ class Replayer {
     if (!known) return false;
     ++out_.handled;
     for (const std::uint32_t k : expected_)
-      if (made_by<Out>(recording_.events[k].head.type)) differ(fmt::format("the recording has {}, and the core did not send it", label(recording_.events[k].message)));
+      if (made_by<Out>(recording_.events[k].head.type))
+        differ(fmt::format("the recording has {}, and the core did not send it", label(recording_.events[k].message)));
     return true;
   }
 
   // Whether messages of the type come out of the core and not out of its shell.
-  template <class Out> static bool made_by(std::uint16_t type) {
-    return []<class... Ms>(const std::variant<Ms...>*, std::uint16_t t) {
-      return ((kWanted<Ms> == t) || ...);
-    }(static_cast<const typename Out::Item*>(nullptr), type);
+  template <class Out>
+  static bool made_by(std::uint16_t type) {
+    return []<class... Ms>(const std::variant<Ms...>*, std::uint16_t t) { return ((kWanted<Ms> == t) || ...); }(
+               static_cast<const typename Out::Item*>(nullptr), type);
   }
   // As what the shell sends it.
-  template <class M> static constexpr std::uint16_t kWanted = kTypeOf<std::conditional_t<std::is_same_v<M, ReadSlot>, Completed, M>>;
+  template <class M>
+  static constexpr std::uint16_t kWanted = kTypeOf<std::conditional_t<std::is_same_v<M, ReadSlot>, Completed, M>>;
 
-  template <class Out> void compare(Out& out) {
+  template <class Out>
+  void compare(Out& out) {
     out.drain([&](auto&& m) { compare_one(m); });
   }
 
-  template <class M> void compare_one(const M& m) {
+  template <class M>
+  void compare_one(const M& m) {
     if (out_.difference) return;
-    const auto found = std::find_if(expected_.begin(), expected_.end(),
-                                    [&](std::uint32_t k) { return recording_.events[k].head.type == kWanted<M>; });
+    const auto found =
+        std::find_if(expected_.begin(), expected_.end(), [&](std::uint32_t k) { return recording_.events[k].head.type == kWanted<M>; });
     if (found == expected_.end()) {
       if (!last_) differ(fmt::format("the core sends {}, and the recording does not have it", troupe::label(m)));
       return;
@@ -140,29 +150,65 @@ class Replayer {
     } else {
       encode(a_, m);
       encode(b_, std::get<M>(e.message));
-      if (!equal(a_, b_)) differ(fmt::format("the core sends {}, and the recording has {} ({})", troupe::label(m), label(e.message), seq_label(e.head.seq)));
+      if (!equal(a_, b_))
+        differ(fmt::format("the core sends {}, and the recording has {} ({})", troupe::label(m), label(e.message), seq_label(e.head.seq)));
     }
   }
 
-
   void differ(std::string what) {
     if (!out_.difference) out_.difference = {at_, std::move(what)};
+  }
+
+  // {"a": 1, "b": 2}
+  static std::string object(std::initializer_list<std::pair<const char*, std::uint64_t>> fields, const std::string& check = "-") {
+    std::string out;
+    for (const auto& [name, value] : fields) out += fmt::format("{}\"{}\": {}", out.empty() ? "" : ", ", name, value);
+    if (check != "-") out += ", \"check\": \"" + check + "\"";
+    return "{" + out + "}";
   }
 
   std::string state() const {
     const SchedulerStats& s = scheduler_.stats();
     const DeviceFacts f = router_.facts();
     const RouterStats r = router_.stats();
-    return fmt::format(
-        R"({{"dispatcher": {{"live": {}}},
- "scheduler": {{"waiting": {}, "running": {}, "in_flight": {}, "last_settled": {}, "steps": {}, "steps_ahead": {}, "rows": {}, "fed_rows": {}, "tokens": {}, "overruns": {}, "redone_rows": {}, "stale_results": {}, "failed_rows": {}, "retries": {}, "preemptions": {}, "resumes": {}, "kv_waits": {}, "ring_waits": {}, "check": "{}"}},
- "router": {{"in_flight": {}, "total_blocks": {}, "free_blocks": {}, "used_blocks": {}, "cached_blocks": {}, "fenced_blocks": {}, "total_slots": {}, "free_slots": {}, "ring_slots": {}, "free_ring_slots": {}, "releases_now": {}, "releases_fenced": {}, "kv_refusals": {}, "ring_refusals": {}, "prefix_hits": {}, "check": "{}"}},
- "device": {{"watched": {}, "lost": {}, "ignored": {}}}}})",
-        dispatcher_.live(), scheduler_.waiting(), scheduler_.running(), scheduler_.in_flight(), scheduler_.last_settled(), s.steps, s.steps_ahead, s.rows,
-        s.fed_rows, s.tokens, s.overruns, s.redone_rows, s.stale_results, s.failed_rows, s.retries, s.preemptions, s.resumes, s.kv_waits, s.ring_waits,
-        scheduler_.check(), f.in_flight, f.total_blocks, f.free_blocks, f.used_blocks, f.cached_blocks, f.fenced_blocks, f.total_slots, f.free_slots,
-        f.ring_slots, f.free_ring_slots, r.releases_now, r.releases_fenced, r.kv_refusals, r.ring_refusals, r.prefix_hits, router_.check(),
-        device_.watched(), device_.lost(), device_.ignored());
+    const std::string scheduler = object({{"waiting", scheduler_.waiting()},
+                                          {"running", scheduler_.running()},
+                                          {"in_flight", scheduler_.in_flight()},
+                                          {"last_settled", static_cast<std::uint64_t>(scheduler_.last_settled())},
+                                          {"steps", s.steps},
+                                          {"steps_ahead", s.steps_ahead},
+                                          {"rows", s.rows},
+                                          {"fed_rows", s.fed_rows},
+                                          {"tokens", s.tokens},
+                                          {"overruns", s.overruns},
+                                          {"redone_rows", s.redone_rows},
+                                          {"stale_results", s.stale_results},
+                                          {"failed_rows", s.failed_rows},
+                                          {"retries", s.retries},
+                                          {"preemptions", s.preemptions},
+                                          {"resumes", s.resumes},
+                                          {"kv_waits", s.kv_waits},
+                                          {"ring_waits", s.ring_waits}},
+                                         scheduler_.check());
+    const std::string router = object({{"in_flight", f.in_flight},
+                                       {"total_blocks", f.total_blocks},
+                                       {"free_blocks", f.free_blocks},
+                                       {"used_blocks", f.used_blocks},
+                                       {"cached_blocks", f.cached_blocks},
+                                       {"fenced_blocks", f.fenced_blocks},
+                                       {"total_slots", f.total_slots},
+                                       {"free_slots", f.free_slots},
+                                       {"ring_slots", f.ring_slots},
+                                       {"free_ring_slots", f.free_ring_slots},
+                                       {"releases_now", r.releases_now},
+                                       {"releases_fenced", r.releases_fenced},
+                                       {"kv_refusals", r.kv_refusals},
+                                       {"ring_refusals", r.ring_refusals},
+                                       {"prefix_hits", r.prefix_hits}},
+                                      router_.check());
+    const std::string device = object({{"watched", device_.watched()}, {"lost", device_.lost() ? 1 : 0}, {"ignored", device_.ignored()}});
+    return fmt::format("{{\"dispatcher\": {},\n \"scheduler\": {},\n \"router\": {},\n \"device\": {}}}",
+                       object({{"live", dispatcher_.live()}}), scheduler, router, device);
   }
 
   const Recording& recording_;
@@ -189,9 +235,13 @@ class Replayer {
 Result<ReplayOutcome> replay(const Recording& recording, const ReplayOptions& options) {
   const auto no = [](std::string what) { return Error{ErrorCode::unsupported, std::move(what)}; };
   if (recording.header.redacted) return no("the recording is redacted: without prompts and ids the cores cannot be run on it");
-  if (!recording.header.from_start) return no("the recording begins in the middle of a run (the flight recorder had forgotten the beginning), and the cores begin at its start");
+  if (!recording.header.from_start)
+    return no(
+        "the recording begins in the middle of a run (the flight recorder had forgotten the beginning), and the cores begin at its start");
   if (!recording.configs) return no("the recording was made by a build whose cores are set up in another way; replay it with that build");
-  if (recording.unknown != 0) return no(std::to_string(recording.unknown) + " messages are of a form that this build does not know; replay it with the build that made it");
+  if (recording.unknown != 0)
+    return no(std::to_string(recording.unknown) +
+              " messages are of a form that this build does not know; replay it with the build that made it");
   if (!plausible(*recording.configs)) return Error{ErrorCode::bad_file, "the recording's header has sizes that no runtime has"};
   return Replayer(recording, *recording.configs).run(options);
 }

@@ -21,10 +21,10 @@ struct ReplayDifference {
 
 struct ReplayOutcome {
   std::optional<ReplayDifference> difference;  // the first
-  std::uint64_t handled = 0;   // messages that cores took up
-  std::uint64_t compared = 0;  // messages that they sent
-  std::string note;            // why it ended before the recording does
-  std::string state;           // of all cores where it ended, as JSON
+  std::uint64_t handled = 0;                   // messages that cores took up
+  std::uint64_t compared = 0;                  // messages that they sent
+  std::string note;                            // why it ended before the recording does
+  std::string state;                           // of all cores where it ended, as JSON
 };
 
 // The recording is trusted to be one of a runtime: the cores do not defend themselves against one that is made up.

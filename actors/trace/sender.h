@@ -22,7 +22,7 @@ inline std::uint64_t seq_base(Party p) { return std::uint64_t{static_cast<std::u
 inline Party sender_of(std::uint64_t seq) { return {static_cast<Sender>(seq >> 48), static_cast<std::uint16_t>(seq >> 40 & 0xFF)}; }
 inline std::uint64_t count_of(std::uint64_t seq) { return seq & ((std::uint64_t{1} << 40) - 1); }
 
-std::string label(const Party& p);      // "scheduler", "driver.2"
+std::string label(const Party& p);         // "scheduler", "driver.2"
 std::string seq_label(std::uint64_t seq);  // "scheduler:17"; "-" for 0
 // The seq that seq_label wrote; 0 = it is none.
 std::uint64_t parse_seq(const std::string& text);

@@ -117,7 +117,8 @@ void Streams::check_source(const TokenEvent& e, const Stream& s) {
   if (e.index < stop.min_tokens && (contains(stop.stop_token_ids, e.id) || (!stop.ignore_eos && contains(model_.eos_ids, e.id))))
     broken("R2: " + what + " ends the request before its min_tokens");
   const auto& think = s.request->think;
-  if (s.closed_thinking && (e.id == think->bar_a || e.id == think->bar_b)) broken("R2: " + what + " is barred since the thinking block was closed");
+  if (s.closed_thinking && (e.id == think->bar_a || e.id == think->bar_b))
+    broken("R2: " + what + " is barred since the thinking block was closed");
   const auto sources = sources_.find(e.request);
   if (sources == sources_.end()) return broken("R2: " + what + " comes from no row of this step");
   bool disowned = false;

@@ -16,8 +16,8 @@ class Streams {
   // `tokens` false: ids are not what they were, and are not compared.
   Streams(const ModelInfo& model, bool from_start, bool tokens);
 
-  void admitted(const Admit& m);       // as it is sent
-  void opened(const Opened& m);        // likewise
+  void admitted(const Admit& m);        // as it is sent
+  void opened(const Opened& m);         // likewise
   void launched(const StepPlan& plan);  // likewise; by the scheduler
   void applied(const Effect& effect);
   // As the scheduler takes them up; handled() is for every message that it does.
@@ -43,7 +43,7 @@ class Streams {
     bool closed_thinking = false;
     bool over = false;  // by its last token: no other may come
     bool ended = false;
-    std::string text;   // since min_tokens
+    std::string text;  // since min_tokens
   };
   struct Row {
     SeqId seq;

@@ -46,9 +46,11 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 
 void Witness::opened(const Opened& m) {
   if (m.error.code != ErrorCode::none) return;
-  if (m.slot >= sequences_.size()) return broken("R3: " + label(m.seq) + " was opened in slot " + std::to_string(m.slot) + ", which does not exist");
+  if (m.slot >= sequences_.size())
+    return broken("R3: " + label(m.seq) + " was opened in slot " + std::to_string(m.slot) + ", which does not exist");
   Sequence& s = sequences_[m.slot];
-  if (s.live && !s.adopted) broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(s.seq) + " lives in it");
+  if (s.live && !s.adopted)
+    broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(s.seq) + " lives in it");
   for (const Slot& slot : ring_)
     for (std::uint32_t i = 0; slot.in_flight && i < slot.n_rows; ++i)
       if (slot.rows[i].seq == s.seq)
@@ -96,7 +98,8 @@ void Witness::enqueue(const LaunchedStep& step) {
     return broken("R6: " + label(step) + " is not the plan that was launched");
   if (step.ticket.step <= last_step_) broken("R6: " + label(step.ticket) + " comes after step " + std::to_string(last_step_));
   last_step_ = step.ticket.step;
-  if (step.slot.slot >= ring_.size()) return broken("R4: " + label(step.ticket) + " has ring slot " + std::to_string(step.slot.slot) + ", which does not exist");
+  if (step.slot.slot >= ring_.size())
+    return broken("R4: " + label(step.ticket) + " has ring slot " + std::to_string(step.slot.slot) + ", which does not exist");
   Slot& slot = ring_[step.slot.slot];
   if (slot.busy)
     broken("R4: ring slot " + std::to_string(step.slot.slot) + " was given to " + label(step.ticket) + " while " + label(slot.ticket) +
@@ -165,7 +168,8 @@ void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::st
   o.from = row.source.feed_ticket();
   o.from_row = row.source.feed_row();
   if (!from_start_ && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == Ticket{}) return;
-  const bool right = d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
+  const bool right =
+      d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
   if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
 }
 

@@ -19,7 +19,8 @@ class Writer {
   explicit Writer(Sink sink, std::uint64_t redact_key = 0);
 
   // A message that was sent: fills in type, request and ticket.
-  template <class M> void sent(RecordHead head, const M& message) {
+  template <class M>
+  void sent(RecordHead head, const M& message) {
     head.kind = RecordKind::sent;
     head.type = kTypeOf<M>;
     correlate(message, head);
@@ -64,7 +65,8 @@ class Writer {
 };
 
 // How a lane's consumer writes a message of type M.
-template <class M> inline constexpr Lane::Ops kLaneOps = {
+template <class M>
+inline constexpr Lane::Ops kLaneOps = {
     [](Writer& writer, RecordHead& head, const void* message) { writer.sent(head, *static_cast<const M*>(message)); },
     [](void* message) { static_cast<M*>(message)->~M(); },
 };

@@ -50,7 +50,8 @@ TEST_P(Trace, AFileHoldsEveryMessageAndTheCoresDoItAgain) {
   EXPECT_EQ(recording.value().damage, "");
   EXPECT_EQ(recording.value().cut_bytes, 0u);
   EXPECT_EQ(recording.value().lost, metrics.trace_lost);
-  if (recording.value().lost != 0) GTEST_SKIP() << "the machine is too busy: the recorder had no room for " << recording.value().lost << " records";
+  if (recording.value().lost != 0)
+    GTEST_SKIP() << "the machine is too busy: the recorder had no room for " << recording.value().lost << " records";
   const auto checked = check(recording.value());
   ASSERT_TRUE(checked) << checked.error().what;
   EXPECT_FALSE(checked.value().finding) << checked.value().finding->rule << ": " << checked.value().finding->what;

@@ -53,9 +53,7 @@ const Golden kGolden[] = {
      }},
     {"chunked_prefill", "s1.65536 e0 @6", [](WorldOptions& o) { o.step_tokens = 6; }, [](World& w) { post(w, 1, 15, 3); }},
     {"over_run", "stop", [](WorldOptions&) {},
-     [](World& w) {
-       post(w, 1, 5, 9, [](Request& q) { q.stop.stop_token_ids = {stream(5, 9)[2]}; });
-     }},
+     [](World& w) { post(w, 1, 5, 9, [](Request& q) { q.stop.stop_token_ids = {stream(5, 9)[2]}; }); }},
     {"redo", "Rollback", [](WorldOptions&) {},
      [](World& w) {
        // The second token closes the thinking block, and bars what the row in flight would choose.
@@ -97,7 +95,8 @@ std::string text_of(const trace::Recording& r) {
       for (const Effect& effect : launch->plan->effects) out += "    " + label(effect) + '\n';
       for (const Row& row : launch->plan->rows) out += "    " + label(row) + '\n';
     } else if (const auto* deliver = std::get_if<Deliver>(&e.message)) {
-      for (const TokenEvent& t : deliver->batch->events) out += "    " + label(t.request) + " token " + std::to_string(t.index) + " = " + std::to_string(t.id) + '\n';
+      for (const TokenEvent& t : deliver->batch->events)
+        out += "    " + label(t.request) + " token " + std::to_string(t.index) + " = " + std::to_string(t.id) + '\n';
       for (const Finish& f : deliver->batch->finishes) out += "    " + label(f) + '\n';
     }
   }

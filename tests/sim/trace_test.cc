@@ -37,7 +37,8 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
     ASSERT_EQ(r.damage, "");
     const auto checked = trace::check(r);
     ASSERT_TRUE(checked) << checked.error().what;
-    ASSERT_FALSE(checked.value().finding) << "seed " << seed << ": " << checked.value().finding->rule << ": " << checked.value().finding->what;
+    ASSERT_FALSE(checked.value().finding) << "seed " << seed << ": " << checked.value().finding->rule << ": "
+                                          << checked.value().finding->what;
     ASSERT_EQ(checked.value().note, "");
     messages += checked.value().messages;
     tokens += checked.value().tokens;

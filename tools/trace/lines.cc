@@ -17,9 +17,12 @@ constexpr int kMostCauses = 10'000;  // a chain in a file that somebody made up 
 
 double ms(TimeNs t) { return static_cast<double>(t) / 1e6; }
 
-template <class T> concept Labelled = requires(const T& x) { troupe::label(x); };
-template <class T> inline constexpr bool kOpen =
-    kIsAny<T, StepPlan, StepResult, LaunchedStep, TokenBatch, SampleBatch, SampledBatch, ModelInfo, Request>;
+template <class T>
+concept Labelled = requires(const T& x) {
+  troupe::label(x);
+};
+template <class T>
+inline constexpr bool kOpen = kIsAny<T, StepPlan, StepResult, LaunchedStep, TokenBatch, SampleBatch, SampledBatch, ModelInfo, Request>;
 
 // An inspector that writes what it sees. What has a label and is no container is its label.
 class Dumper {
@@ -28,12 +31,14 @@ class Dumper {
   static constexpr bool writes_state = false;
   using result_type = Status;
 
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     bool first = true;
     ((text_ += std::exchange(first, false) ? "" : ", ", put(xs)), ...);
     return {};
   }
-  template <class M> void message(const M& m) {
+  template <class M>
+  void message(const M& m) {
     M copy = m;
     if constexpr (requires { copy.ctx; }) copy.ctx = {};
     inspect(*this, copy);
@@ -41,7 +46,8 @@ class Dumper {
   std::string text() && { return std::move(text_); }
 
  private:
-  template <class T> void put(T& x) {
+  template <class T>
+  void put(T& x) {
     if constexpr (std::is_same_v<T, bool>) {
       text_ += x ? "true" : "false";
     } else if constexpr (std::is_enum_v<T>) {
@@ -60,10 +66,14 @@ class Dumper {
   }
   void put(std::string& x) {
     text_ += '"';
-    for (const char c : x) text_ += c == '"' || c == '\\' ? std::string{'\\', c} : static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\x{:02x}", c) : std::string{c};
+    for (const char c : x)
+      text_ += c == '"' || c == '\\'                  ? std::string{'\\', c}
+               : static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\x{:02x}", c)
+                                                      : std::string{c};
     text_ += '"';
   }
-  template <class T> void put(std::vector<T>& xs) {
+  template <class T>
+  void put(std::vector<T>& xs) {
     text_ += fmt::format("[{}]", xs.size());
     if constexpr (std::is_arithmetic_v<T>) {
       for (T& x : xs) text_ += fmt::format(" {}", x);
@@ -76,14 +86,16 @@ class Dumper {
       depth_ -= 2;
     }
   }
-  template <class T> void put(Shared<T>& x) {
+  template <class T>
+  void put(Shared<T>& x) {
     if (!x) return void(text_ += "none");
     depth_ += 2;
     text_ += "\n" + std::string(depth_, ' ');
     put(const_cast<T&>(*x));
     depth_ -= 2;
   }
-  template <class T> void put(Optional<T>& x) {
+  template <class T>
+  void put(Optional<T>& x) {
     if (!x) return void(text_ += "none");
     put(*x);
   }
@@ -102,7 +114,8 @@ bool has_row(const StepPlan& plan, const std::set<SeqId>& sequences) {
 TimeNs start_of(const Recording& r) { return r.events.empty() ? 0 : r.events.front().head.time; }
 
 bool LinePicker::is(const RequestId& id) const {
-  return id.client == *filter_.client && (!filter_.generation || id.generation == *filter_.generation) && (id.generation != 0 || !filter_.generation);
+  return id.client == *filter_.client && (!filter_.generation || id.generation == *filter_.generation) &&
+         (id.generation != 0 || !filter_.generation);
 }
 
 bool LinePicker::about_request(const Event& e) {
@@ -134,8 +147,10 @@ bool LinePicker::pick(const Event& e, TimeNs start) {
 std::string line(const Event& e, TimeNs start) {
   const RecordHead& h = e.head;
   const double at = ms(h.time - start);
-  if (h.kind == RecordKind::lost) return fmt::format("{:12.3f} ms  {} records are missing here: the recorder had no room for them\n", at, h.seq);
-  if (h.kind == RecordKind::received) return fmt::format("{:12.3f} ms  {:<15} {} takes up {}\n", at, seq_label(h.seq), label(h.to), type_name(h.type));
+  if (h.kind == RecordKind::lost)
+    return fmt::format("{:12.3f} ms  {} records are missing here: the recorder had no room for them\n", at, h.seq);
+  if (h.kind == RecordKind::received)
+    return fmt::format("{:12.3f} ms  {:<15} {} takes up {}\n", at, seq_label(h.seq), label(h.to), type_name(h.type));
   return fmt::format("{:12.3f} ms  {:<15} {} > {}  {}{}\n", at, seq_label(h.seq), label(h.from), label(h.to),
                      h.type == 0 ? "of a form that this build does not know" : label(e.message),
                      h.cause == 0 ? "" : "  (after " + seq_label(h.cause) + ")");

@@ -12,14 +12,14 @@
 namespace troupe::tools {
 
 struct LineFilter {
-  std::string actor;                // sender or receiver
-  std::string type;                 // "Launch"
+  std::string actor;  // sender or receiver
+  std::string type;   // "Launch"
   std::optional<std::uint64_t> client;
   std::optional<std::uint64_t> generation;  // with client
   std::optional<std::uint64_t> step;
-  double from_ms = 0;               // since the first record
+  double from_ms = 0;  // since the first record
   double to_ms = 1e300;
-  bool receipts = false;            // show when messages were taken up, too
+  bool receipts = false;  // show when messages were taken up, too
 };
 
 // Which messages are about what the filter names. Takes the events in their order, since a step's rows name sequences

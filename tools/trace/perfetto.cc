@@ -94,9 +94,9 @@ class Exporter {
       const Event* sent = r_.sent(e.head.seq);
       const Slice s{e.head.time, ends[i], track(e.head.to)};
       handled_[e.head.seq] = s;
-      add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"args":{{"message":{},"seq":{}}}}})", s.track, us(s.begin),
-                      static_cast<double>(s.end - s.begin) / 1e3, quoted(type_name(e.head.type)), quoted(sent != nullptr ? label(sent->message) : "?"),
-                      quoted(seq_label(e.head.seq))));
+      add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"args":{{"message":{},"seq":{}}}}})", s.track,
+                      us(s.begin), static_cast<double>(s.end - s.begin) / 1e3, quoted(type_name(e.head.type)),
+                      quoted(sent != nullptr ? label(sent->message) : "?"), quoted(seq_label(e.head.seq))));
       if (sent != nullptr) counters(*sent, e.head.time);
     }
   }
@@ -131,7 +131,8 @@ class Exporter {
       if (!stream_named_) {
         stream_named_ = true;
         add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"device stream"}}}})", kStreamTrack));
-        add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kStreamTrack, kStreamTrack));
+        add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kStreamTrack,
+                        kStreamTrack));
       }
       const Slice s{std::min(std::max(it->second->head.time, last), e.head.time), e.head.time, kStreamTrack};
       last = e.head.time;
@@ -152,7 +153,8 @@ class Exporter {
       Slice from;
       if (const auto driver = by_driver_.find(e.head.seq); driver != by_driver_.end()) {
         from = driver->second;
-      } else if (const auto cause = handled_.find(e.head.cause); cause != handled_.end() && cause->second.track == (static_cast<int>(e.head.from.sender) & 63)) {
+      } else if (const auto cause = handled_.find(e.head.cause);
+                 cause != handled_.end() && cause->second.track == (static_cast<int>(e.head.from.sender) & 63)) {
         from = cause->second;
       } else {
         continue;
@@ -160,9 +162,10 @@ class Exporter {
       const TimeNs at = std::clamp(e.head.time, from.begin, from.end);
       if (at > to->second.begin) continue;
       ++id;
-      add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from.track, us(at), id, quoted(type_name(e.head.type))));
-      add(fmt::format(R"({{"ph":"f","bp":"e","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", to->second.track, us(to->second.begin), id,
+      add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from.track, us(at), id,
                       quoted(type_name(e.head.type))));
+      add(fmt::format(R"({{"ph":"f","bp":"e","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", to->second.track,
+                      us(to->second.begin), id, quoted(type_name(e.head.type))));
     }
   }
 

@@ -35,28 +35,33 @@ class Teller {
 
   std::string tell() {
     const Request& q = *s_.request;
-    say(start_, fmt::format("{} was accepted: {} prompt tokens, at most {} more, temperature {}", label(s_.id), q.prompt.size(), q.stop.max_tokens, q.sampling.temperature));
+    say(start_, fmt::format("{} was accepted: {} prompt tokens, at most {} more, temperature {}", label(s_.id), q.prompt.size(),
+                            q.stop.max_tokens, q.sampling.temperature));
     for (const Event& e : r_.events) {
       if (e.head.kind == RecordKind::sent) std::visit([&](const auto& m) { on(e, m); }, e.message);
     }
     if (s_.tokens.size() > 1) {
       const TimeNs first = r_.events[s_.tokens.front().event].head.time, last = r_.events[s_.tokens.back().event].head.time;
-      out_ += fmt::format("first token after {:.3f} ms, then {} in {:.3f} ms; {} rows in {} steps, {} of them fed on the device; {} over-runs, {} rollbacks, {} preemptions\n",
-                          ms(first - start_), s_.tokens.size() - 1, ms(last - first), rows_, steps_.size(), fed_, overruns_, rollbacks_, opens_ > 0 ? opens_ - 1 : 0);
+      out_ += fmt::format(
+          "first token after {:.3f} ms, then {} in {:.3f} ms; {} rows in {} steps, {} of them fed on the device; {} over-runs, {} "
+          "rollbacks, {} preemptions\n",
+          ms(first - start_), s_.tokens.size() - 1, ms(last - first), rows_, steps_.size(), fed_, overruns_, rollbacks_,
+          opens_ > 0 ? opens_ - 1 : 0);
     }
     if (!s_.finish) out_ += "it has no end in this recording\n";
     return std::move(out_);
   }
 
  private:
-  template <class M> void on(const Event&, const M&) {}
+  template <class M>
+  void on(const Event&, const M&) {}
   void on(const Event& e, const Opened& m) {
     if (m.request != s_.id) return;
     if (m.error.code != ErrorCode::none) return say(e.head.time, "was refused a slot: " + label(m.error));
     ++opens_;
     seq_ = m.seq;
-    say(e.head.time, fmt::format("{} as {} in slot {}, {} positions from the prefix cache", opens_ == 1 ? "was opened" : "was opened again, after a preemption,",
-                                 label(m.seq), m.slot, m.cached_len));
+    say(e.head.time, fmt::format("{} as {} in slot {}, {} positions from the prefix cache",
+                                 opens_ == 1 ? "was opened" : "was opened again, after a preemption,", label(m.seq), m.slot, m.cached_len));
   }
   void on(const Event& e, const Launch& m) {
     for (const Effect& effect : m.plan->effects) on_effect(e, effect);
@@ -67,7 +72,9 @@ class Teller {
       fed_ += row.source.is_feed() ? 1 : 0;
       steps_.insert(m.plan->ticket);
       in_flight_.insert(m.plan->ticket);
-      const char* kind = row.n_tokens > 1 || row.readback == RowReadback::none ? "a chunk of its prompt" : row.source.is_feed() ? "a row fed on the device" : "a row";
+      const char* kind = row.n_tokens > 1 || row.readback == RowReadback::none ? "a chunk of its prompt"
+                         : row.source.is_feed()                                ? "a row fed on the device"
+                                                                               : "a row";
       say(e.head.time, fmt::format("{}: {} at position {}{}", label(m.plan->ticket), kind, row.position,
                                    row.n_tokens > 1 ? fmt::format(", {} tokens", row.n_tokens) : ""));
     }
@@ -82,9 +89,11 @@ class Teller {
   }
   void on(const Event& e, const Deliver& m) {
     for (const TokenEvent& t : m.batch->events)
-      if (t.request == s_.id) say(e.head.time, fmt::format("got token {}: {} \"{}\"", t.index, t.id, escaped(m.batch->text, t.text_begin, t.text_size)));
+      if (t.request == s_.id)
+        say(e.head.time, fmt::format("got token {}: {} \"{}\"", t.index, t.id, escaped(m.batch->text, t.text_begin, t.text_size)));
     for (const Finish& f : m.batch->finishes)
-      if (f.request == s_.id) say(e.head.time, fmt::format("ended by {}{}", name(f.reason), f.error.code == ErrorCode::none ? "" : ": " + label(f.error)));
+      if (f.request == s_.id)
+        say(e.head.time, fmt::format("ended by {}{}", name(f.reason), f.error.code == ErrorCode::none ? "" : ": " + label(f.error)));
   }
   void on(const Event& e, const Cancel& m) {
     if (m.client == s_.id.client && e.head.time >= start_ && !released_) say(e.head.time, "its client cancels it");
@@ -97,12 +106,14 @@ class Teller {
     } else if (const auto* release = std::get_if<ReleaseSeq>(&effect)) {
       if (release->seq != seq_) return;
       released_ = true;
-      say(e.head.time, fmt::format("its slot and blocks are given back{}", in_flight_.empty() ? "" : ", once the steps in flight have settled"));
+      say(e.head.time,
+          fmt::format("its slot and blocks are given back{}", in_flight_.empty() ? "" : ", once the steps in flight have settled"));
     }
   }
   static std::string escaped(const std::string& text, std::uint32_t begin, std::uint32_t size) {
     std::string out;
-    for (const char c : begin <= text.size() ? text.substr(begin, size) : std::string()) out += static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\x{:02x}", c) : std::string{c};
+    for (const char c : begin <= text.size() ? text.substr(begin, size) : std::string())
+      out += static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\x{:02x}", c) : std::string{c};
     return out;
   }
   void say(TimeNs at, const std::string& what) { out_ += fmt::format("{:12.3f} ms  {}\n", ms(at - start_), what); }
@@ -144,7 +155,8 @@ class Counter {
   }
 
  private:
-  template <class M> void on(const Event&, const M&) {}
+  template <class M>
+  void on(const Event&, const M&) {}
   void on(const Event&, const Launch& m) {
     for (const Effect& effect : m.plan->effects) on_effect(effect);
     if (m.plan->rows.empty()) return;
@@ -215,16 +227,20 @@ class Counter {
     const TimeNs span = r_.events.empty() ? 0 : r_.events.back().head.time - r_.events.front().head.time;
     for (const auto n : messages_) total += n;
     const auto share = [](double x, double n) { return n == 0 ? 0.0 : 100.0 * x / n; };
-    out += fmt::format("{} messages in {:.3f} s, {} bytes, {:.1f} bytes a message; {} records lost\n", total, static_cast<double>(span) / 1e9, r_.bytes,
-                       total == 0 ? 0.0 : static_cast<double>(r_.bytes) / static_cast<double>(total), r_.lost);
-    out += fmt::format("{} requests, {} tokens ({:.1f}/s); first token: {}\n", streams.size(), tokens, span == 0 ? 0.0 : static_cast<double>(tokens) * 1e9 / static_cast<double>(span), first.text());
+    out +=
+        fmt::format("{} messages in {:.3f} s, {} bytes, {:.1f} bytes a message; {} records lost\n", total, static_cast<double>(span) / 1e9,
+                    r_.bytes, total == 0 ? 0.0 : static_cast<double>(r_.bytes) / static_cast<double>(total), r_.lost);
+    out += fmt::format("{} requests, {} tokens ({:.1f}/s); first token: {}\n", streams.size(), tokens,
+                       span == 0 ? 0.0 : static_cast<double>(tokens) * 1e9 / static_cast<double>(span), first.text());
     out += fmt::format("{} steps, {:.1f} rows each, {} fed rows; {} with decode rows, {} launched ahead ({:.1f} %)\n", steps_,
-                       steps_ == 0 ? 0.0 : static_cast<double>(rows_) / static_cast<double>(steps_), fed_rows_, decode_steps_, ahead_, share(static_cast<double>(ahead_), static_cast<double>(decode_steps_)));
+                       steps_ == 0 ? 0.0 : static_cast<double>(rows_) / static_cast<double>(steps_), fed_rows_, decode_steps_, ahead_,
+                       share(static_cast<double>(ahead_), static_cast<double>(decode_steps_)));
     out += fmt::format("{} over-runs, {} rollbacks, {} launches refused, {} steps failed\n", overruns_, rollbacks_, refused_, failed_);
     out += fmt::format("blocks: at most {} of {} used\n", kv_used_, kv_total_);
     out += fmt::format("host loop (a step's end to the next one on the stream): {}\n", loop_.text());
     out += fmt::format("a step on the device: {}\n", step_.text());
-    out += fmt::format("device busy {:.1f} %; idle between steps: {}\n", share(static_cast<double>(busy_), static_cast<double>(span)), idle_.text());
+    out += fmt::format("device busy {:.1f} %; idle between steps: {}\n", share(static_cast<double>(busy_), static_cast<double>(span)),
+                       idle_.text());
     for (auto& [ends, hop] : hops_) out += fmt::format("{} > {}: {}\n", name(ends.first), name(ends.second), hop.text());
     for (std::uint16_t t = 1; t < kTypes; ++t)
       if (messages_[t] != 0) out += fmt::format("{:>10} {}\n", messages_[t], type_name(t));
@@ -233,7 +249,8 @@ class Counter {
 
   const Recording& r_;
   std::vector<std::uint64_t> messages_ = std::vector<std::uint64_t>(kTypes);
-  std::uint64_t steps_ = 0, rows_ = 0, fed_rows_ = 0, decode_steps_ = 0, ahead_ = 0, rollbacks_ = 0, refused_ = 0, failed_ = 0, in_flight_ = 0, overruns_ = 0;
+  std::uint64_t steps_ = 0, rows_ = 0, fed_rows_ = 0, decode_steps_ = 0, ahead_ = 0, rollbacks_ = 0, refused_ = 0, failed_ = 0,
+                in_flight_ = 0, overruns_ = 0;
   std::uint32_t kv_used_ = 0, kv_total_ = 0;
   std::map<Ticket, TimeNs> done_, started_;
   std::map<Ticket, std::vector<SeqId>> seqs_;

@@ -1,6 +1,6 @@
 // troupe trace: reads recordings of messages.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include <array>
 #include <charconv>
@@ -48,8 +48,11 @@ Result<Recording> open(const std::string& path) {
   if (!r) return r;
   const Recording& rec = r.value();
   if (!rec.damage.empty()) std::fputs(fmt::format("troupe trace: {}: {}; read up to there\n", path, rec.damage).c_str(), stderr);
-  if (rec.damage.empty() && rec.cut_bytes != 0) std::fputs(fmt::format("troupe trace: {} is cut off; read up to its last whole block\n", path).c_str(), stderr);
-  if (rec.unknown != 0) std::fputs(fmt::format("troupe trace: {}: {} messages are of a form that this build does not know\n", path, rec.unknown).c_str(), stderr);
+  if (rec.damage.empty() && rec.cut_bytes != 0)
+    std::fputs(fmt::format("troupe trace: {} is cut off; read up to its last whole block\n", path).c_str(), stderr);
+  if (rec.unknown != 0)
+    std::fputs(fmt::format("troupe trace: {}: {} messages are of a form that this build does not know\n", path, rec.unknown).c_str(),
+               stderr);
   return r;
 }
 
@@ -62,7 +65,8 @@ Result<std::uint64_t> number(const std::string& text, const char* what) {
 
 Result<std::uint64_t> message_number(const std::string& text) {
   if (const std::uint64_t seq = actors::parse_seq(text)) return seq;
-  return Error{ErrorCode::bad_request, fmt::format("\"{}\" names no message: they are called like scheduler:17, as `troupe trace print` shows them", text)};
+  return Error{ErrorCode::bad_request,
+               fmt::format("\"{}\" names no message: they are called like scheduler:17, as `troupe trace print` shows them", text)};
 }
 
 Result<LineFilter> filter_of(const po::variables_map& v) {
@@ -155,7 +159,9 @@ Result<Answer> run_check(const Parsed& p) {
   if (c.finding) {
     const auto& e = r.events[c.finding->event];
     const TimeNs start = start_of(r);
-    a.text += fmt::format("{} is broken: {}\n{}{}", c.finding->rule, c.finding->what, line(e, start), actors::trace::RecordKind::received == e.head.kind && r.sent(e.head.seq) != nullptr ? line(*r.sent(e.head.seq), start) : "");
+    a.text += fmt::format(
+        "{} is broken: {}\n{}{}", c.finding->rule, c.finding->what, line(e, start),
+        actors::trace::RecordKind::received == e.head.kind && r.sent(e.head.seq) != nullptr ? line(*r.sent(e.head.seq), start) : "");
     a.text += causes(r, e.head.seq, start);
     a.status = kExitFailed;
   } else {
@@ -205,7 +211,8 @@ Result<Answer> run_replay(const Parsed& p) {
     a.text += fmt::format("differs: {}\n{}{}", o.difference->what, line(e, start_of(r)), causes(r, e.head.seq, start_of(r)));
     a.status = kExitFailed;
   } else {
-    a.text += fmt::format("the same: {} messages taken up, {} sent; {:.3f} s for what took {:.3f} s\n", o.handled, o.compared, seconds, real);
+    a.text +=
+        fmt::format("the same: {} messages taken up, {} sent; {:.3f} s for what took {:.3f} s\n", o.handled, o.compared, seconds, real);
   }
   if (p.values["state"].as<bool>()) a.text += o.state + "\n";
   return a;
@@ -251,7 +258,8 @@ std::string usage() {
   for (const Action& a : kActions) out += fmt::format("  {:<9} {:<13} {}\n", a.name, a.usage, a.summary);
   return out +
          "\nRecordings come from --trace FILE of run, generate and verify, from Runtime::dump_trace, and from the flight\n"
-         "recorder when a device is lost.\n\nExit status: 0 done; the rules hold, the streams or the replay are the same; 1 they are not; 2 wrong command line;\n"
+         "recorder when a device is lost.\n\nExit status: 0 done; the rules hold, the streams or the replay are the same; 1 they are not; "
+         "2 wrong command line;\n"
          "3 the recording could not be used; 4 the output was closed or could not be written.\n";
 }
 

@@ -45,7 +45,8 @@ TEST(Bytes, NumbersAtTheirLimits) {
     EXPECT_FALSE(d.get(back));
     EXPECT_EQ(back, x);
   }
-  for (const std::int64_t x : {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+  for (const std::int64_t x :
+       {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
     const std::string bytes = encoded(x);
     std::int64_t back = 1;
     Decoder d = decoder(bytes);

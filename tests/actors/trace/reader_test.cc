@@ -108,10 +108,12 @@ TEST(Reader, SaysWhatIsNoRecording) {
 }
 
 TEST(Sender, SeqsHaveNamesThatComeBack) {
-  for (const std::uint64_t seq : {seq_base({Sender::scheduler, 0}) | 17, seq_base({Sender::driver, 2}) | 1, seq_base({Sender::runtime, 0}) | 5}) {
+  for (const std::uint64_t seq :
+       {seq_base({Sender::scheduler, 0}) | 17, seq_base({Sender::driver, 2}) | 1, seq_base({Sender::runtime, 0}) | 5}) {
     EXPECT_EQ(parse_seq(seq_label(seq)), seq) << seq_label(seq);
   }
-  for (const char* wrong : {"", "scheduler", "nobody:1", "driver.x:1", "scheduler:", "driver.300:1"}) EXPECT_EQ(parse_seq(wrong), 0u) << wrong;
+  for (const char* wrong : {"", "scheduler", "nobody:1", "driver.x:1", "scheduler:", "driver.300:1"})
+    EXPECT_EQ(parse_seq(wrong), 0u) << wrong;
 }
 
 }  // namespace
