@@ -12,6 +12,7 @@
 #include "actors/trace/check.h"
 #include "actors/trace/diff.h"
 #include "actors/trace/replay.h"
+#include "tools/trace/html.h"
 #include "tools/trace/lines.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/story.h"
@@ -223,6 +224,11 @@ Result<Answer> run_perfetto(const Parsed& p) {
   return Answer{perfetto(r), kExitOk};
 }
 
+Result<Answer> run_html(const Parsed& p) {
+  TROUPE_TRY(auto r, open(p.positional[0]));
+  return Answer{html(r), kExitOk};
+}
+
 constexpr std::array kActions = {
     Action{"print", "FILE", "one line a message", 1, run_print},
     Action{"show", "FILE MESSAGE", "one message in full, its causes, and what it caused", 2, run_show},
@@ -232,6 +238,7 @@ constexpr std::array kActions = {
     Action{"diff", "A B", "whether two runs of a workload gave the same streams", 2, run_diff},
     Action{"replay", "FILE", "runs the cores again on what was recorded, and compares", 1, run_replay},
     Action{"perfetto", "FILE", "Chrome trace JSON on stdout, for ui.perfetto.dev", 1, run_perfetto},
+    Action{"html", "FILE", "a page on stdout to look through it in a browser", 1, run_html},
 };
 
 po::options_description options_of(std::string_view action) {

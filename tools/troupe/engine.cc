@@ -43,6 +43,7 @@ Result<device::TextSide> open_text(const CommonOptions& options) {
 }
 
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
+  DumpOnSignal::block();
   TROUPE_TRY(auto loaded, open_model(options, depth));
   RuntimeOptions settings;
   settings.depth = depth;
@@ -53,6 +54,7 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   Engine engine;
   engine.text = std::move(loaded.text);
   TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  engine.dump = std::make_unique<DumpOnSignal>(*engine.runtime);
   return engine;
 }
 

@@ -9,6 +9,7 @@
 #include "actors/trace/diff.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
+#include "tools/trace/html.h"
 #include "tools/trace/lines.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/story.h"
@@ -158,6 +159,25 @@ TEST(Story, TellsARequestFromItsAdmissionToItsEnd) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
   EXPECT_EQ(story(life(2), "77"), "");
+}
+
+TEST(Html, ThePageHoldsTheMessagesAndNeedsNoNetwork) {
+  const Recording r = life(2);
+  const std::string page = html(r);
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  const std::string open = "type=\"application/json\">";
+  const std::size_t begin = page.find(open) + open.size();
+  const auto data = boost::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  std::size_t sent = 0;
+  for (const auto& e : r.events) sent += e.head.kind == actors::trace::RecordKind::sent ? 1 : 0;
+  EXPECT_EQ(data.at("messages").as_array().size(), sent);
+  EXPECT_EQ(data.at("total").to_number<std::size_t>(), sent);
+  for (const auto& m : data.at("messages").as_array()) {
+    ASSERT_EQ(m.as_array().size(), 10u);
+    EXPECT_LT(m.at(3).to_number<std::size_t>(), data.at("actors").as_array().size());
+  }
+  EXPECT_LT(html(r, 10).size(), page.size() / 2);
 }
 
 TEST(Stats, CountsWhatHappened) {
