@@ -34,13 +34,18 @@ class Dumper {
   template <class... Ts>
   Status operator()(Ts&... xs) {
     bool first = true;
-    ((text_ += std::exchange(first, false) ? "" : ", ", put(xs)), ...);
+    const auto one = [&](auto& x) {
+      if constexpr (!std::is_same_v<std::decay_t<decltype(x)>, TraceCtx>) {  // it is in the line above
+        if (!std::exchange(first, false)) text_ += ", ";
+        put(x);
+      }
+    };
+    (one(xs), ...);
     return {};
   }
   template <class M>
   void message(const M& m) {
     M copy = m;
-    if constexpr (requires { copy.ctx; }) copy.ctx = {};
     inspect(*this, copy);
   }
   std::string text() && { return std::move(text_); }
@@ -54,8 +59,6 @@ class Dumper {
       text_ += std::to_string(static_cast<std::uint64_t>(x));
     } else if constexpr (std::is_arithmetic_v<T>) {
       text_ += fmt::format("{}", x);
-    } else if constexpr (std::is_same_v<T, TraceCtx>) {
-      text_ += "-";
     } else if constexpr (Labelled<T> && !kOpen<T>) {
       text_ += troupe::label(x);
     } else {
