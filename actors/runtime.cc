@@ -16,6 +16,8 @@
 #include "actors/router/actor.h"
 #include "actors/sampler/actor.h"
 #include "actors/scheduler/actor.h"
+#include "actors/spill/actor.h"
+#include "actors/spill/posix_files.h"
 #include "actors/stream/actor.h"
 #include "actors/wire.h"
 
@@ -27,6 +29,8 @@ namespace {
 
 constexpr std::chrono::seconds kStopGrace{2};  // beyond step_timeout, for a stop that finds the device stuck
 constexpr std::chrono::milliseconds kStopPoll{5};
+constexpr std::uint32_t kSpillPlaces = 2;   // saves and restores at a time
+constexpr std::uint32_t kSpillBlocks = 16;  // that each has page-locked memory for
 
 Error closed() { return Error{ErrorCode::closed, "the runtime has stopped; start another"}; }
 
@@ -73,6 +77,7 @@ struct Runtime::Impl {
   std::unique_ptr<ControlConfig> config;
   std::unique_ptr<caf::actor_system> system;
   std::shared_ptr<const Peers> peers;
+  std::shared_ptr<StateFiles> spilled;  // none: nothing is spilled
   std::uint64_t seed_base = 0;
   std::atomic<std::uint64_t> seeds{0};
 
@@ -112,20 +117,27 @@ struct Runtime::Impl {
 Result<void> Runtime::Impl::start() {
   config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread});
   system = std::make_unique<caf::actor_system>(*config);
+  if (!options.spill_dir.empty()) {
+    if (model->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
+    TROUPE_TRY(spilled, PosixStateFiles::open(options.spill_dir));
+  }
+  const CopyPlaces places{spilled ? kSpillPlaces : 0, std::min(kSpillBlocks, info.kv_blocks), model->kv_block_bytes()};
   std::random_device entropy;
   seed_base = std::uint64_t{entropy()} << 32 | entropy();
 
   const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
   options.depth = depth;
-  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count()};
+  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count(), places};
   configs.dispatcher.max_live = options.max_live;
   configs.router.depth = depth;
   configs.scheduler.router_incarnation = configs.router.incarnation;
   configs.scheduler.depth = depth;
   configs.scheduler.max_batch = options.max_batch;
   configs.scheduler.step_tokens = options.step_tokens;
+  configs.scheduler.spill_places = places.count;
+  configs.scheduler.spill_min_blocks = options.spill_min_blocks;
   configs.scheduler.fault = options.fault;
-  configs.device = {setup.ring_slots, setup.step_timeout};
+  configs.device = {setup.ring_slots, setup.step_timeout, places.count};
   configs.model = info;
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
@@ -146,7 +158,8 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   p.device = std::move(device);
   p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
-  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1});
+  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
+  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
   p.dispatcher = system->spawn<DispatcherShell>(counts, configs.dispatcher, info);
@@ -154,6 +167,7 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
 
   const Attach everyone{peers};
   caf::anon_send(peers->sampler, everyone);
+  if (peers->spill) caf::anon_send(peers->spill, everyone);
   caf::anon_send(peers->stream, everyone);
   caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
   caf::anon_send(peers->router, everyone);
@@ -162,8 +176,8 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   (void)ask<Done>(peers->device, everyone);  // RingReady is on its way before the first request
 }
 
-// The order: no new requests; every request ends; callbacks have run; the router settles what is in flight; only then
-// do stream and device give back what the steps used.
+// The order: no new requests; every request ends; callbacks have run; the router settles what is in flight, also with the
+// spill actor; only then do stream and device give back what the steps used.
 Result<void> Runtime::Impl::stop() {
   if (delivery_thread->id.load() == std::this_thread::get_id()) {
     return Error{ErrorCode::bad_request, "stop waits for the callbacks, so it cannot be called from one: call it from another thread"};
@@ -200,7 +214,11 @@ Result<void> Runtime::Impl::stop_device() {
       result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
     }
     end(peers->router);
+    if (peers->spill) end(peers->spill);  // nothing uses the places' memory any more
     (void)ask<Done>(peers->stream, StopDevice{});
+  } else if (peers->spill) {
+    // A file may still be written from memory of the device's: it is left to whoever does.
+    return Error{ErrorCode::device_failed, "the router did not settle its steps and copies in time"};
   }
   // A step that failed half-way may still have work on the stream.
   Result<void> gone = success();
@@ -237,6 +255,7 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->stream);
     end(peers->device);
   }
+  spilled.reset();
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();

@@ -34,6 +34,9 @@ struct RuntimeOptions {
   std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
   int pin_control_thread = -1;         // a CPU, or -1
+  std::string spill_dir;               // a folder for what preempted requests had computed; empty: it is computed again
+  std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
+  std::uint32_t spill_min_blocks = 4;  // a request with no more full KV blocks than that is computed again
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   TraceOptions trace;                  // recording of messages
 };

@@ -65,6 +65,20 @@ class ModelDeviceFeed {
     return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
   }
 
+  // Bytes of one block's KV over all layers, as the copies below pack it; 0 = this model cannot copy blocks.
+  virtual std::size_t kv_block_bytes() const { return 0; }
+  // Enqueues copies of whole blocks to and from page-locked memory [blocks][kv_block_bytes()], after what is on the
+  // stream and before what comes later. `blocks` is read before this returns; the memory is in use until the stream has
+  // passed. An error: nothing was enqueued.
+  virtual Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
+    (void)blocks, (void)to, (void)stream;
+    return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};
+  }
+  virtual Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
+    (void)blocks, (void)from, (void)stream;
+    return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};
+  }
+
   // The step has completed on the device: what it pinned (a captured graph) may be evicted.
   virtual void fed_step_settled(Ticket ticket) { (void)ticket; }
 };

@@ -162,6 +162,12 @@ class Kernels {
   // Bytes of a KV cache of that shape, and of the 16-bit or 32-bit format that this instance keeps it in.
   virtual std::size_t kv_bytes(const KvCache& shape) const = 0;
 
+  // A block's KV in all layers, packed: its bytes, and copies out of the cache and into it. The packing is this
+  // implementation's own, and the same for every block of caches of that shape.
+  virtual std::size_t kv_block_bytes(const KvCache& shape) const = 0;
+  virtual void read_block(const KvCache& kv, std::uint32_t block, void* to) = 0;
+  virtual void write_block(const KvCache& kv, std::uint32_t block, const void* from) = 0;
+
   // In order. An entry outside the tables is dropped (the model refuses it before).
   virtual void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) = 0;
 

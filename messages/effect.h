@@ -58,6 +58,8 @@ struct DetachSlot {
 };
 // Answered once no ticket is in flight; bad_plan if one is already pending.
 struct Quiesce {};
+// The sequence's settled positions go to a file, and it is over (as by ReleaseSeq): what is in flight for it is disowned,
+// and its slot and blocks return when the last step and the last copy that name them have settled (R3). Answered by Saved.
 struct SaveSequenceState {
   SeqId seq;
 };

@@ -31,10 +31,14 @@ std::string label(const Halt& x) { return "Halt " + label(x.error); }
 std::string label(const Tick&) { return "Tick"; }
 std::string label(const SetTimer& x) { return fmt::format("SetTimer @{}", x.at); }
 
-std::string label(const Open& x) { return fmt::format("Open {} tokens={} {}", label(x.request), x.n_tokens, label(x.adapter)); }
-std::string label(const Opened& x) {
-  return or_error("Opened " + label(x.request), x.error, fmt::format("{} slot={} cached={}", label(x.seq), x.slot, x.cached_len));
+std::string label(const Open& x) {
+  const std::string restore = x.restore.incarnation == 0 ? "" : fmt::format(" restore={}@{}", label(x.restore), x.restore_len);
+  return fmt::format("Open {} tokens={} {}{}", label(x.request), x.n_tokens, label(x.adapter), restore);
 }
+std::string label(const Opened& x) {
+  return or_error("Opened " + label(x.request), x.error, fmt::format("{} slot={} cached={}{}", label(x.seq), x.slot, x.cached_len, x.restored ? " restored" : ""));
+}
+std::string label(const Saved& x) { return or_error("Saved " + label(x.seq), x.error, fmt::format("positions={}", x.positions)); }
 std::string label(const Launch& x) { return "Launch " + of(x.plan); }
 std::string label(const Accepted& x) { return or_error("Accepted " + label(x.ticket), x.error, label(x.facts)); }
 std::string label(const Await& x) { return "Await " + label(x.ticket); }
@@ -53,6 +57,16 @@ std::string label(const Watch& x) {
 }
 std::string label(const EventDone& x) { return or_error("EventDone " + bracketed(x.ticket, x.ring_slot), x.error, "ok"); }
 std::string label(const Completed& x) { return fmt::format("Completed slot={} {}", x.ring_slot, of(x.result)); }
+std::string label(const CopyBlocks& x) {
+  return fmt::format("CopyBlocks {} {} place={} n={}", label(x.copy), x.out ? "out" : "in", x.handles.place, x.blocks.size());
+}
+std::string label(const CopyDone& x) { return or_error(fmt::format("CopyDone {} place={}", label(x.copy), x.place), x.error, "ok"); }
+std::string label(const StatePiece& x) { return fmt::format("{} blocks {}+{}/{}", label(x.seq), x.begin, x.count, x.n_blocks); }
+std::string label(const WriteState& x) { return "WriteState " + label(x.piece); }
+std::string label(const StateWritten& x) { return or_error("StateWritten " + label(x.seq), x.error, "ok"); }
+std::string label(const ReadState& x) { return "ReadState " + label(x.piece); }
+std::string label(const StateRead& x) { return or_error("StateRead " + label(x.seq), x.error, "ok"); }
+std::string label(const DropState& x) { return "DropState " + label(x.seq); }
 std::string label(const ReadSlot& x) {
   return or_error("ReadSlot " + bracketed(x.ticket, x.ring_slot), x.error, fmt::format("n={} logits={}", x.n_rows, x.n_logits));
 }

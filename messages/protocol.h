@@ -86,6 +86,8 @@ struct Open {
   AdapterRef adapter;
   Shared<Request> params;      // its prompt may be found in the prefix cache, and goes there; none: neither
   std::vector<Token> output;   // after a preemption: the output so far
+  SeqId restore{};             // its state was saved as this sequence, and comes back from its file; incarnation 0 = none
+  std::uint32_t restore_len = 0;  // positions that were saved
 };
 struct Opened {
   TraceCtx ctx;
@@ -93,7 +95,17 @@ struct Opened {
   SeqId seq;
   std::uint32_t slot = 0;
   std::uint32_t cached_len = 0;  // positions whose KV is there already
-  DeviceError error;             // slot_exhausted, closed, device_lost
+  DeviceError error;             // slot_exhausted, closed, device_lost; of a restore also kv_exhausted, overloaded
+  DeviceFacts facts;
+  SeqId restore{};               // as in Open. With an error its file is untouched, else it is gone
+  bool restored = false;         // what was saved is there; false: it could not be read back, and is computed again
+};
+struct Saved {  // the answer to SaveSequenceState, once for each: the file holds `positions`, or (error) there is none
+  TraceCtx ctx;
+  RequestId request;
+  SeqId seq;
+  std::uint32_t positions = 0;
+  DeviceError error;  // overloaded: no place, or the limit is reached; io_failed; device_failed, device_lost, closed
   DeviceFacts facts;
 };
 struct Launch {
@@ -144,9 +156,18 @@ struct TornDown {
 };
 
 // ---- router -> stream actor -> device actor -> router
+// A place for one save or restore at a time: page-locked memory for so many blocks, and the event of its copy.
+struct CopyHandles {
+  std::uint32_t place = 0;
+  std::uint64_t event = 0;
+  std::uint64_t staging = 0;
+  std::uint32_t blocks = 0;
+  std::uint64_t block_bytes = 0;  // of one KV block, over all layers
+};
 struct RingReady {  // device actor -> router, once at start
   TraceCtx ctx;
   std::vector<SlotHandles> slots;
+  std::vector<CopyHandles> places{};  // empty: nothing can be saved
 };
 struct Enqueue {
   TraceCtx ctx;
@@ -171,12 +192,66 @@ struct Completed {
   std::uint32_t ring_slot = 0;
   Shared<StepResult> result;
 };
+// KV blocks to or from page-locked memory, in the order of the stream. Watched and announced as a step is, with the
+// ring slot ring_slots + place.
+struct CopyBlocks {
+  TraceCtx ctx;
+  Ticket copy;  // the router's count of copies, apart from that of steps
+  CopyHandles handles;
+  bool out = false;  // from the device
+  std::vector<BlockId> blocks;
+};
+struct CopyDone {  // device actor -> router; device_failed of phase forward: part of it may still be on the stream
+  TraceCtx ctx;
+  Ticket copy;
+  std::uint32_t place = 0;
+  DeviceError error;
+};
 struct ReadSlot {  // outbox of the device core only: read the ring slot and send Completed
   Ticket ticket;
   std::uint32_t ring_slot = 0;
   std::uint32_t n_rows = 0;
   std::uint32_t n_logits = 0;
   DeviceError error;
+};
+
+// ---- router <-> spill actor, scheduler -> spill actor
+// A saved state goes in pieces of at most a place's size; `data` is that place's memory, the spill actor's until it answers.
+struct StatePiece {
+  std::uint32_t place = 0;
+  SeqId seq;                    // whose state it is, and the name of its file
+  std::uint32_t positions = 0;  // of the whole state, as all below
+  std::uint32_t first_block = 0;  // blocks before it are not there (a sliding window has passed them)
+  std::uint32_t n_blocks = 0;
+  std::uint64_t block_bytes = 0;
+  std::uint32_t begin = 0;  // this piece: blocks [begin, begin + count) of the n_blocks
+  std::uint32_t count = 0;
+  std::uint64_t data = 0;
+  bool last() const { return begin + count == n_blocks; }
+};
+struct WriteState {
+  TraceCtx ctx;
+  StatePiece piece;
+};
+struct StateWritten {  // after the last piece the file is whole; after an error there is none
+  TraceCtx ctx;
+  std::uint32_t place = 0;
+  SeqId seq;
+  Error error;  // io_failed, overloaded (the limit)
+};
+struct ReadState {
+  TraceCtx ctx;
+  StatePiece piece;
+};
+struct StateRead {  // after the last piece, and after an error, the file is gone
+  TraceCtx ctx;
+  std::uint32_t place = 0;
+  SeqId seq;
+  Error error;  // io_failed, bad_file, not_found
+};
+struct DropState {  // the file, whole or not, is of no use to anybody
+  TraceCtx ctx;
+  SeqId seq;
 };
 
 // ---- scheduler <-> sampler, scheduler -> delivery
@@ -205,8 +280,11 @@ template <class I> auto inspect(I& f, Drained& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, Halt& x) { return f(x.ctx, x.error); }
 template <class I> auto inspect(I& f, Tick& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, SetTimer& x) { return f(x.at); }
-template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output); }
-template <class I> auto inspect(I& f, Opened& x) { return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts); }
+template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output, x.restore, x.restore_len); }
+template <class I> auto inspect(I& f, Opened& x) {
+  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored);
+}
+template <class I> auto inspect(I& f, Saved& x) { return f(x.ctx, x.request, x.seq, x.positions, x.error, x.facts); }
 template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }
 template <class I> auto inspect(I& f, Accepted& x) { return f(x.ctx, x.ticket, x.error, x.facts); }
 template <class I> auto inspect(I& f, Await& x) { return f(x.ctx, x.ticket); }
@@ -217,11 +295,22 @@ template <class I> auto inspect(I& f, Lora& x) { return f(x.ctx, x.command); }
 template <class I> auto inspect(I& f, LoraReply& x) { return f(x.ctx, x.ack, x.error); }
 template <class I> auto inspect(I& f, Teardown& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, TornDown& x) { return f(x.ctx, x.facts); }
-template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots); }
+template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes); }
+template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
 template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
 template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
 template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
 template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
+template <class I> auto inspect(I& f, CopyBlocks& x) { return f(x.ctx, x.copy, x.handles, x.out, x.blocks); }
+template <class I> auto inspect(I& f, CopyDone& x) { return f(x.ctx, x.copy, x.place, x.error); }
+template <class I> auto inspect(I& f, StatePiece& x) {
+  return f(x.place, x.seq, x.positions, x.first_block, x.n_blocks, x.block_bytes, x.begin, x.count, x.data);
+}
+template <class I> auto inspect(I& f, WriteState& x) { return f(x.ctx, x.piece); }
+template <class I> auto inspect(I& f, StateWritten& x) { return f(x.ctx, x.place, x.seq, x.error); }
+template <class I> auto inspect(I& f, ReadState& x) { return f(x.ctx, x.piece); }
+template <class I> auto inspect(I& f, StateRead& x) { return f(x.ctx, x.place, x.seq, x.error); }
+template <class I> auto inspect(I& f, DropState& x) { return f(x.ctx, x.seq); }
 template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
 template <class I> auto inspect(I& f, Sample& x) { return f(x.ctx, x.batch); }
 template <class I> auto inspect(I& f, Sampled& x) { return f(x.ctx, x.batch); }
@@ -242,6 +331,7 @@ std::string label(const Tick& x);
 std::string label(const SetTimer& x);
 std::string label(const Open& x);
 std::string label(const Opened& x);
+std::string label(const Saved& x);
 std::string label(const Launch& x);
 std::string label(const Accepted& x);
 std::string label(const Await& x);
@@ -257,6 +347,14 @@ std::string label(const Enqueue& x);
 std::string label(const Watch& x);
 std::string label(const EventDone& x);
 std::string label(const Completed& x);
+std::string label(const CopyBlocks& x);
+std::string label(const CopyDone& x);
+std::string label(const StatePiece& x);  // "s1.5 blocks 0+4/7"
+std::string label(const WriteState& x);
+std::string label(const StateWritten& x);
+std::string label(const ReadState& x);
+std::string label(const StateRead& x);
+std::string label(const DropState& x);
 std::string label(const ReadSlot& x);
 std::string label(const Sample& x);
 std::string label(const Sampled& x);

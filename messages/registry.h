@@ -18,6 +18,7 @@
   X(Tick)                  \
   X(Open)                  \
   X(Opened)                \
+  X(Saved)                 \
   X(Launch)                \
   X(Accepted)              \
   X(Await)                 \
@@ -33,6 +34,13 @@
   X(Watch)                 \
   X(EventDone)             \
   X(Completed)             \
+  X(CopyBlocks)            \
+  X(CopyDone)              \
+  X(WriteState)            \
+  X(StateWritten)          \
+  X(ReadState)             \
+  X(StateRead)             \
+  X(DropState)             \
   X(Sample)                \
   X(Sampled)               \
   X(Deliver)

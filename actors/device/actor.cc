@@ -5,9 +5,9 @@
 namespace troupe::actors {
 
 DeviceShell::DeviceShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeviceSetup& setup, const ModelInfo& model)
-    : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout),
+    : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout, setup.places.count),
       driver_(*setup.driver),
-      ring_(*setup.driver, model, setup.cells_bytes, setup.ring_slots) {}
+      ring_(*setup.driver, model, setup.cells_bytes, setup.ring_slots, setup.places) {}
 
 DeviceShell::behavior_type DeviceShell::make_behavior() {
   return {
@@ -43,6 +43,7 @@ void DeviceShell::attach(const Attach& m) {
   peers_ = m.peers;
   RingReady ready;
   ready.slots = ring_.slots();
+  ready.places = ring_.places();
   send_to(peers_->router, std::move(ready));
 }
 
@@ -57,7 +58,7 @@ bool DeviceShell::poll(caf::execution_unit* unit) {
   std::size_t done = 0;
   for (; done < polled_.size(); ++done) {
     const Polled& step = polled_[done];
-    const Result<bool> complete = driver_.event_query(ring_.slots()[step.ring_slot].event);
+    const Result<bool> complete = driver_.event_query(ring_.event(step.ring_slot));
     if (complete && !complete.value()) break;
     EventDone m;
     m.ticket = step.ticket;

@@ -17,6 +17,7 @@ struct DeviceSetup {
   std::size_t cells_bytes = 0;
   std::uint32_t ring_slots = 2;
   TimeNs step_timeout = 0;
+  CopyPlaces places{};
 };
 
 class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
@@ -30,6 +31,7 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
   bool poll(caf::execution_unit* unit);
 
   void put(ReadSlot&& m);
+  void put(CopyDone&& m) { send_to(peers_->router, std::move(m)); }
   void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
 
  private:

@@ -21,7 +21,8 @@ struct DeviceCore::State {
     DeviceError error;    // done: what the stream reported; ready: what is answered
   };
 
-  std::vector<Slot> slots;
+  std::vector<Slot> slots;  // the ring's, then one per place for a copy
+  std::uint32_t ring_slots = 0;
   TimeNs step_timeout = 0;
   std::uint64_t ignored = 0;
   bool armed = false;
@@ -31,21 +32,32 @@ struct DeviceCore::State {
   void answer(Slot& slot, DeviceError error, DeviceOutbox& out) {
     slot.ready = true;
     slot.error = std::move(error);
-    flush(out);
+    const auto ring_end = slots.begin() + ring_slots;
+    if (&slot >= slots.data() + ring_slots)
+      flush(ring_end, slots.end(), out);
+    else
+      flush(slots.begin(), ring_end, out);
   }
-  void flush(DeviceOutbox& out) {
+  void flush(std::vector<Slot>::iterator begin, std::vector<Slot>::iterator end, DeviceOutbox& out) {
     for (;;) {
       Slot* first = nullptr;
-      for (Slot& slot : slots) {
-        if (slot.ticket != Ticket{} && (first == nullptr || slot.ticket < first->ticket)) first = &slot;
+      for (auto slot = begin; slot != end; ++slot) {
+        if (slot->ticket != Ticket{} && (first == nullptr || slot->ticket < first->ticket)) first = &*slot;
       }
       if (first == nullptr || !first->ready) return;
-      out.push(ReadSlot{first->ticket, static_cast<std::uint32_t>(first - slots.data()), first->n_rows, first->n_logits, std::move(first->error)});
+      push(static_cast<std::uint32_t>(first - slots.data()), first->ticket, first->n_rows, first->n_logits, std::move(first->error), out);
       first->last_read = first->ticket;
       first->ticket = {};
       first->watched = first->done = first->ready = false;
       first->error = {};
     }
+  }
+
+  void push(std::uint32_t index, Ticket ticket, std::uint32_t n_rows, std::uint32_t n_logits, DeviceError error, DeviceOutbox& out) const {
+    if (index < ring_slots)
+      out.push(ReadSlot{ticket, index, n_rows, n_logits, std::move(error)});
+    else
+      out.push(CopyDone{{}, ticket, index - ring_slots, std::move(error)});
   }
 
   // The slot whose watch is oldest and waits for its event, or size().
@@ -78,8 +90,9 @@ struct DeviceCore::State {
   }
 };
 
-DeviceCore::DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout) : s_(std::make_unique<State>()) {
-  s_->slots.resize(ring_slots);
+DeviceCore::DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places) : s_(std::make_unique<State>()) {
+  s_->slots.resize(ring_slots + copy_places);
+  s_->ring_slots = ring_slots;
   s_->step_timeout = step_timeout;
 }
 
@@ -87,7 +100,11 @@ DeviceCore::~DeviceCore() = default;
 
 void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   const auto refuse = [&](ErrorCode code, std::string what) {
-    out.push(ReadSlot{m.ticket, m.ring_slot, m.n_rows, m.n_logits, DeviceError{DeviceError::Phase::readback, code, 0, 0, std::move(what)}});
+    DeviceError error{DeviceError::Phase::readback, code, 0, 0, std::move(what)};
+    if (m.ring_slot < s_->slots.size())
+      s_->push(m.ring_slot, m.ticket, m.n_rows, m.n_logits, std::move(error), out);
+    else
+      out.push(ReadSlot{m.ticket, m.ring_slot, m.n_rows, m.n_logits, std::move(error)});
   };
   if (m.ring_slot >= s_->slots.size()) {
     refuse(ErrorCode::internal, "watch of ring slot " + std::to_string(m.ring_slot) + ", and there are " + std::to_string(s_->slots.size()));
@@ -155,7 +172,8 @@ void DeviceCore::on(const Tick&, TimeNs now, DeviceOutbox& out) {
   if (i == s_->slots.size()) return;
   const State::Slot& slot = s_->slots[i];
   if (now - slot.since >= s_->step_timeout) {
-    s_->lose("step " + label(slot.ticket) + " has not completed for " + std::to_string((now - slot.since) / 1000000) +
+    const char* what = &slot < s_->slots.data() + s_->ring_slots ? "step " : "copy ";
+    s_->lose(what + label(slot.ticket) + " has not completed for " + std::to_string((now - slot.since) / 1000000) +
                  " ms; the device does not answer: restart the runtime on another device, or raise step_timeout",
              out);
   } else {

@@ -7,6 +7,9 @@
 // enqueued waits for the steps before it, since who applies the results does so in order. A watch or a completion that comes twice, or late, is counted and dropped;
 // a watch of a slot that is still watched for another ticket is answered `internal`, and the slot keeps its step (R4).
 //
+// Copies of KV blocks are watched alike, in slots that follow the ring's, numbered apart from steps and answered by one
+// CopyDone each.
+//
 // Deterministic; one thread at a time (the device actor's).
 #pragma once
 
@@ -19,18 +22,18 @@
 
 namespace troupe::actors {
 
-using DeviceOutbox = Outbox<ReadSlot, SetTimer>;
+using DeviceOutbox = Outbox<ReadSlot, SetTimer, CopyDone>;
 
 class DeviceCore {
  public:
-  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout);  // 0 = no timeout
+  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places = 0);  // timeout 0 = none
   ~DeviceCore();
 
   void on(const Watch& m, TimeNs now, DeviceOutbox& out);
   void on(const EventDone& m, TimeNs now, DeviceOutbox& out);
   void on(const Tick& m, TimeNs now, DeviceOutbox& out);
 
-  std::uint32_t watched() const;  // steps whose completion is awaited
+  std::uint32_t watched() const;  // steps and copies whose completion is awaited
   bool lost() const;
   std::uint64_t ignored() const;  // messages counted and dropped
 

@@ -11,14 +11,15 @@ std::uint64_t as_handle(void* pointer) { return reinterpret_cast<std::uintptr_t>
 
 }  // namespace
 
-Ring::Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots)
+Ring::Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots, const CopyPlaces& places)
     : driver_(driver),
       max_rows_(model.max_rows),
       max_logits_rows_(model.max_logits_rows),
       max_step_tokens_(model.max_step_tokens),
       vocab_(model.vocab_size),
       cells_bytes_(cells_bytes),
-      n_slots_(n_slots) {}
+      n_slots_(n_slots),
+      copy_places_(places) {}
 
 std::size_t Ring::readback_bytes() const { return std::size_t{max_rows_} * sizeof(Readback); }
 std::size_t Ring::logits_bytes() const { return std::size_t{max_logits_rows_} * vocab_ * sizeof(float); }
@@ -34,6 +35,9 @@ Result<void> Ring::make() {
     slots_.reserve(n_slots_);
     for (std::uint32_t i = 0; i < n_slots_; ++i) {
       TROUPE_TRY(make_slot(i));
+    }
+    for (std::uint32_t i = 0; i < copy_places_.count; ++i) {
+      TROUPE_TRY(make_place(i));
     }
     return success();
   }();
@@ -57,6 +61,17 @@ Result<void> Ring::make_slot(std::uint32_t index) {
   return success();
 }
 
+Result<void> Ring::make_place(std::uint32_t index) {
+  CopyHandles& place = places_.emplace_back();
+  place.place = index;
+  place.blocks = copy_places_.blocks;
+  place.block_bytes = copy_places_.block_bytes;
+  TROUPE_TRY(place.event, driver_.create_event());
+  TROUPE_TRY(void* staging, driver_.alloc_host_pinned(staging_bytes()));
+  place.staging = as_handle(staging);
+  return success();
+}
+
 Result<void> Ring::destroy() {
   Result<void> first = success();
   const auto keep = [&](Result<void> r) {
@@ -76,7 +91,12 @@ Result<void> Ring::destroy() {
     if (slot.upload != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.upload), upload_bytes()));
     if (slot.cells != 0) keep(driver_.free_device(slot.cells, cells_bytes_));
   }
+  for (CopyHandles& place : places_) {
+    if (place.event != 0) keep(driver_.destroy_event(place.event));
+    if (place.staging != 0) keep(driver_.free_host_pinned(as_pointer<void>(place.staging), staging_bytes()));
+  }
   slots_.clear();
+  places_.clear();
   return first;
 }
 

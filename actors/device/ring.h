@@ -1,5 +1,6 @@
-// What the device actor owns: one stream, and per slot of the ring an event, page-locked readback, logits and upload
-// areas and an array of feed cells. Made at start, given back at stop; nothing is made in between.
+// What the device actor owns: one stream; per slot of the ring an event, page-locked readback, logits and upload areas
+// and an array of feed cells; and per place for a copy of KV blocks an event and page-locked memory. Made at start, given back at stop;
+// nothing is made in between.
 //
 // Thread: the device actor's. Nothing here waits for the device.
 #pragma once
@@ -14,10 +15,17 @@
 
 namespace troupe::actors {
 
+// Where KV blocks are copied to and from.
+struct CopyPlaces {
+  std::uint32_t count = 0;
+  std::uint32_t blocks = 0;     // that one place holds
+  std::size_t block_bytes = 0;  // ModelDeviceFeed::kv_block_bytes
+};
+
 class Ring {
  public:
   // `cells_bytes`: of one feed-cell array (ModelDeviceFeed::cells_bytes).
-  Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots);
+  Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots, const CopyPlaces& places = {});
 
   // On an error what was already made is given back.
   Result<void> make();
@@ -27,6 +35,9 @@ class Ring {
 
   device::Stream stream() const { return stream_; }
   const std::vector<SlotHandles>& slots() const { return slots_; }
+  const std::vector<CopyHandles>& places() const { return places_; }
+  // Of a slot, or (after the slots) of a place.
+  device::Event event(std::uint32_t slot) const { return slot < slots_.size() ? slots_[slot].event : places_[slot - slots_.size()].event; }
 
   // The slot's rows as a result of the step, logits left in place. A row whose tag is not the ticket's was not written
   // by this step: device_failed.
@@ -34,6 +45,8 @@ class Ring {
 
  private:
   Result<void> make_slot(std::uint32_t index);
+  Result<void> make_place(std::uint32_t index);
+  std::size_t staging_bytes() const { return copy_places_.blocks * copy_places_.block_bytes; }
   std::size_t readback_bytes() const;
   std::size_t logits_bytes() const;
   std::size_t upload_bytes() const;
@@ -42,8 +55,10 @@ class Ring {
   std::uint32_t max_rows_, max_logits_rows_, max_step_tokens_, vocab_;
   std::size_t cells_bytes_;
   std::uint32_t n_slots_;
+  CopyPlaces copy_places_;
   device::Stream stream_ = 0;
   std::vector<SlotHandles> slots_;
+  std::vector<CopyHandles> places_;
   Pool<StepResult> results_;
 };
 

@@ -11,6 +11,9 @@ RouterShell::behavior_type RouterShell::make_behavior() {
       [this](const Await& m) { handle(this, m); },
       [this](const Apply& m) { handle(this, m); },
       [this](const Completed& m) { handle(this, m); },
+      [this](const CopyDone& m) { handle(this, m); },
+      [this](const StateWritten& m) { handle(this, m); },
+      [this](const StateRead& m) { handle(this, m); },
       [this](const Lora& m) {
         auto promise = make_response_promise<LoraReply>();
         loras_.emplace_back(promise);

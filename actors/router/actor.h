@@ -23,6 +23,11 @@ class RouterShell final : public Shell<RouterActor, RouterCore, RouterOutbox> {
   void put(Settled&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Applied&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Enqueue&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(Saved&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(CopyBlocks&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(WriteState&& m) { send_to(peers_->spill, std::move(m)); }
+  void put(ReadState&& m) { send_to(peers_->spill, std::move(m)); }
+  void put(DropState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(LoraReply&& m);
   void put(TornDown&& m);
 

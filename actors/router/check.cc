@@ -27,6 +27,7 @@ std::string RouterCore::check() const {
     }
   }
   if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
+  if (auto wrong = s.check_places(s_->count_copies); !wrong.empty()) return wrong;
   for (std::size_t i = 0; i < s.sequences.size(); ++i) {
     const RouterSequence& q = s.sequences[i];
     if (q.id.incarnation == 0) {
@@ -34,7 +35,8 @@ std::string RouterCore::check() const {
       continue;
     }
     if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
-    if (q.released && q.open_steps == 0) return "R3: " + label(q.id) + " is past its fence and was not given back";
+    if (s.count_copies[i] != q.open_copies) return "R3: open copies of " + label(q.id) + " are miscounted";
+    if (q.at_fence()) return "R3: " + label(q.id) + " is past its fence and was not given back";
     if (q.settled_len > q.launched_len || q.launched_len > q.table.size() * s.model.block_size)
       return "R8: lengths of " + label(q.id) + ": settled " + std::to_string(q.settled_len) + ", launched " +
              std::to_string(q.launched_len) + ", covered " + std::to_string(q.table.size() * s.model.block_size);

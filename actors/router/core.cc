@@ -79,6 +79,20 @@ void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
     s_->ring[i].handles = m.slots[i];
     s_->ring[i].rows.reserve(s_->model.max_rows);
   }
+  s_->places.resize(m.places.size());
+  for (std::size_t i = 0; i < m.places.size(); ++i) s_->places[i].handles = m.places[i];
+}
+
+// The published blocks that hold the beginning of what is known of a new sequence.
+void RouterCore::State::find_prefix(RouterSequence& s) {
+  if (!s.params) return;
+  s.last_published = cache.acquire(s.known(), s.adapter, s.table);
+  s.published = static_cast<std::uint32_t>(s.table.size());
+  s.launched_len = s.settled_len = s.published * model.block_size;
+  s.resend = s.published > 0;
+  stats.prefix_hits += s.published > 0 ? 1 : 0;
+  stats.prefix_blocks += s.published;
+  reclaim(s, s.settled_len);
 }
 
 void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
@@ -87,6 +101,14 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
   answer.request = m.request;
   ErrorCode code = s.refusal();
   if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
+  const bool restore = m.restore.incarnation != 0;
+  answer.restore = m.restore;
+  if (code == ErrorCode::none && restore) answer.error = s.refuse_restore(m);
+  if (answer.error.code != ErrorCode::none) {
+    answer.facts = s.facts();
+    out.push(std::move(answer));
+    return;
+  }
   if (code == ErrorCode::none) {
     const std::uint32_t record = s.free_records.back();
     s.free_records.pop_back();
@@ -106,14 +128,9 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
       q.params = m.params;
       q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
       q.output.assign(m.output.begin(), m.output.end());
-      q.last_published = s.cache.acquire(q.known(), q.adapter, q.table);
-      q.published = static_cast<std::uint32_t>(q.table.size());
-      q.launched_len = q.settled_len = q.published * s.model.block_size;
-      q.resend = q.published > 0;
-      s.stats.prefix_hits += q.published > 0 ? 1 : 0;
-      s.stats.prefix_blocks += q.published;
-      s.reclaim(q, q.settled_len);
     }
+    if (restore) return s.begin_restore(q, m, out);  // answered when it is there
+    s.find_prefix(q);
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
     answer.slot = q.slot;
@@ -163,7 +180,8 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
       q.resend = true;  // the step may not have changed the device's tables
     else if (row.whole_table)
       q.resend = false;
-    if (--q.open_steps == 0 && q.released) s.finish_release(q);
+    --q.open_steps;
+    if (q.at_fence()) s.finish_release(q);
   }
   s.settle_window(slot.ticket.step);
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
@@ -174,12 +192,17 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
     slot.use = RingSlot::Use::unread;
     slot.result = m.result;
   }
-  if (s.in_flight > 0) return;
+  settle_waiters(out);
+}
+
+void RouterCore::settle_waiters(RouterOutbox& out) {
+  State& s = *s_;
+  if (s.in_flight + s.copies_in_flight() > 0) return;
   if (s.quiesce_pending) {
     s.quiesce_pending = false;
     out.push(Applied{{}, {}, {}, s.facts()});
   }
-  if (s.life == State::Life::tearing) finish_teardown(out);
+  if (s.life == State::Life::tearing && s.busy_places() == 0) finish_teardown(out);
 }
 
 void RouterCore::on(const Lora& m, TimeNs, RouterOutbox& out) {
@@ -206,10 +229,10 @@ void RouterCore::on(const Teardown&, TimeNs, RouterOutbox& out) {
     return;
   }
   s.life = State::Life::tearing;
-  if (s.in_flight == 0) finish_teardown(out);
+  if (s.in_flight + s.busy_places() == 0) finish_teardown(out);
 }
 
-// Nothing is in flight: every sequence and every ring slot goes back, and the router answers `closed` from now on.
+// Nothing is in flight, no place is at work: every sequence and every ring slot goes back, and the router answers `closed` from now on.
 void RouterCore::finish_teardown(RouterOutbox& out) {
   State& s = *s_;
   for (RouterSequence& q : s.sequences) {

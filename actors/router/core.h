@@ -4,7 +4,7 @@
 // Invariants, after every message
 //   - every block is in exactly one class: free + used + cached + fenced == total (R8);
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
-//   - a block, a slot or a ring slot returns only when no open ticket names it (R3, R4);
+//   - a block, a slot or a ring slot returns only when no open ticket and no copy in flight names it (R3, R4);
 //   - a block in the prefix cache holds settled positions only and is never written again (R3);
 //   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
 // Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
@@ -28,6 +28,7 @@ enum class RouterFault : std::uint8_t {
   skip_rollback,      // R2: the launched length does not fall
   reuse_ring_early,   // R4: a slot whose logits are being read is used again
   optimistic_length,  // R2: what is launched counts as settled; of a model with a window, for what lies behind it
+  free_before_copy,   // R3: blocks return while a save still reads them
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
 };
 
@@ -51,9 +52,14 @@ struct RouterStats {
   std::uint64_t behind_window = 0;         // blocks that went back because they lay behind the window
   std::uint64_t behind_window_fenced = 0;  // of those: named by a step in flight (R3)
   std::uint64_t late = 0;                  // completions of nothing that is open
+  std::uint64_t saves = 0;                 // sequences that were to be saved
+  std::uint64_t save_failures = 0;
+  std::uint64_t restores = 0;  // sequences that came back
+  std::uint64_t restore_failures = 0;
 };
 
-using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue>;
+using RouterOutbox =
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState>;
 
 class RouterCore {
  public:
@@ -67,6 +73,9 @@ class RouterCore {
   void on(const Apply& m, TimeNs now, RouterOutbox& out);
   void on(const Lora& m, TimeNs now, RouterOutbox& out);
   void on(const Completed& m, TimeNs now, RouterOutbox& out);
+  void on(const CopyDone& m, TimeNs now, RouterOutbox& out);
+  void on(const StateWritten& m, TimeNs now, RouterOutbox& out);
+  void on(const StateRead& m, TimeNs now, RouterOutbox& out);
   void on(const Teardown& m, TimeNs now, RouterOutbox& out);
 
   DeviceFacts facts() const;
@@ -77,6 +86,8 @@ class RouterCore {
 
  private:
   struct State;
+  // Answers who waits for the device: a Quiesce when nothing is in flight, a Teardown when no place is at work either.
+  void settle_waiters(RouterOutbox& out);
   void finish_teardown(RouterOutbox& out);
   std::unique_ptr<State> s_;
 };

@@ -44,7 +44,23 @@ void RouterCore::State::finish_release(RouterSequence& s) {
   s.id = {};
 }
 
-DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcome) {
+// The sequence leaves at once; its slot and blocks do when nothing in flight names them (R3).
+DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome) {
+  const bool fence = s.open_copies > 0 || (s.open_steps > 0 && config.fault != RouterFault::free_at_finish);
+  ++(fence ? stats.releases_fenced : stats.releases_now);
+  for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) {
+    if (auto dropped = cache.drop(*block, fence); dropped.has_error())
+      return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
+  }
+  outcome.fenced = fence;
+  outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s.table.size()) - s.behind;
+  s.released = true;
+  s.fenced = fence;
+  if (!fence) finish_release(s);
+  return {};
+}
+
+DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcome, RouterOutbox& out) {
   // Every effect but ReadLogits and Quiesce names a live sequence.
   RouterSequence* s = std::visit(
       [&](const auto& e) -> RouterSequence* {
@@ -80,17 +96,9 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
       for (OpenRow& row : slot.rows)
         if (row.seq == e->seq) row.ahead_blocks = 0;
   } else if (std::holds_alternative<ReleaseSeq>(effect)) {
-    const bool fence = s->open_steps > 0 && config.fault != RouterFault::free_at_finish;
-    ++(fence ? stats.releases_fenced : stats.releases_now);
-    for (auto block = s->table.rbegin(); block != s->table.rend() - s->behind; ++block) {
-      if (auto dropped = cache.drop(*block, fence); dropped.has_error())
-        return device_error(DeviceError::Phase::effect, dropped.error().code, dropped.error().what);
-    }
-    outcome.fenced = fence;
-    outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s->table.size()) - s->behind;
-    s->released = true;
-    s->fenced = fence;
-    if (!fence) finish_release(*s);
+    return release(*s, outcome);
+  } else if (std::holds_alternative<SaveSequenceState>(effect)) {
+    return save(*s, outcome, out);
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     RingSlot* slot = find(e->ticket);
     if (slot == nullptr || slot->use != RingSlot::Use::held) return bad(label(effect) + ": no logits of that ticket are held");
@@ -125,7 +133,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     s->slot = RouterSequence::kNoSlot;
   } else if (std::holds_alternative<Quiesce>(effect)) {
     if (quiesce_pending) return bad("Quiesce: one is pending already");
-    quiesce_pending = in_flight > 0;
+    quiesce_pending = in_flight + copies_in_flight() > 0;
   } else {
     return unsupported(label(effect).c_str());
   }
@@ -138,7 +146,7 @@ void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
   if (const ErrorCode code = s.refusal(); code != ErrorCode::none)
     answer.error = device_error(DeviceError::Phase::effect, code, label(m.effect) + " refused");
   else
-    answer.error = s.apply(m.effect, answer.outcome);
+    answer.error = s.apply(m.effect, answer.outcome, out);
   if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none)
     return;  // answered when it is reached
   answer.facts = s.facts();

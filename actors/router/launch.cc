@@ -170,7 +170,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
     if (std::holds_alternative<Quiesce>(effect))
       answer.error = device_error(DeviceError::Phase::effect, ErrorCode::bad_plan, "Quiesce travels alone, not in a plan");
     else
-      answer.error = s.apply(effect, outcome);
+      answer.error = s.apply(effect, outcome, out);
   }
   if (answer.error.code == ErrorCode::none) answer.error = s.validate(plan);
   if (answer.error.code == ErrorCode::none) {

@@ -23,12 +23,13 @@ struct RouterSequence {
   std::uint32_t epoch = 0;
   std::uint32_t launched_len = 0;
   std::uint32_t settled_len = 0;
-  std::uint32_t open_steps = 0;  // tickets in flight that name it
-  bool released = false;         // waits at its fence (R3)
-  bool fenced = false;           // released with steps in flight: its blocks are
-  bool resend = false;           // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;  // the last plan that was checked and has a row of it
-  std::uint64_t named_in = 0;    // the last step that was accepted and has a row of it
+  std::uint32_t open_steps = 0;   // tickets in flight that name it
+  std::uint32_t open_copies = 0;  // saves that still have to read its blocks
+  bool released = false;          // waits at its fence (R3)
+  bool fenced = false;            // released with steps or copies in flight: its blocks are
+  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
+  std::uint64_t planned_in = 0;   // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;     // the last step that was accepted and has a row of it
   // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
   // the window and went back. Of those the device has been told `told`.
   std::vector<BlockId> table;
@@ -41,6 +42,7 @@ struct RouterSequence {
   std::vector<Token> output;
   std::uint32_t published = 0;  // blocks
   device::PrefixCache::Ref last_published;
+  bool at_fence() const { return released && open_steps == 0 && open_copies == 0; }
   device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
   // Keeps the tokens of the first `n` positions only.
   void forget_from(std::uint32_t n) {
@@ -82,6 +84,32 @@ struct RingSlot {
   Shared<StepResult> result;  // use == unread
 };
 
+// A place for one save or restore, and what it is at. A save holds its sequence's blocks until the last piece is copied.
+struct SpillPlace {
+  enum class Use : std::uint8_t {
+    free,
+    copying_out,
+    writing,
+    reading,
+    copying_in,
+    retired,  // something may still use its memory: never used again
+  };
+  CopyHandles handles;
+  Use use = Use::free;
+  SeqId state;  // the sequence that was saved: names the file
+  RequestId request;
+  std::uint32_t record = 0;  // of the sequence that is saved, or brought back
+  Ticket copy;
+  std::vector<BlockId> blocks;
+  std::uint32_t positions = 0;
+  std::uint32_t first_block = 0;
+  std::uint32_t begin = 0;     // of the piece, in blocks
+  std::uint32_t count = 0;
+  bool holds = false;  // save: counted in its sequence's open_copies
+  bool last_piece() const { return begin + count == blocks.size(); }
+  void leave() { use = Use::free; }
+};
+
 struct RouterCore::State {
   State(const RouterConfig& config, const ModelInfo& model);
 
@@ -101,13 +129,15 @@ struct RouterCore::State {
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
+  std::vector<SpillPlace> places;
+  std::uint64_t next_copy = 1;
   bool quiesce_pending = false;
   bool lost = false;
   enum class Life : std::uint8_t { open, tearing, closed } life = Life::open;
   Pool<LaunchedStep> steps;
   Pool<StepResult> errors;
   RouterStats stats;
-  std::vector<std::uint32_t> count_entries, count_fences, count_slots, count_open;  // check() only
+  std::vector<std::uint32_t> count_entries, count_fences, count_slots, count_open, count_copies;  // check() only
 
   RouterSequence* find(SeqId id);
   RingSlot* find(Ticket ticket);  // in flight, unread or held
@@ -122,10 +152,33 @@ struct RouterCore::State {
   RingSlot* pick_slot(const StepPlan& plan);
 
   // effects.cc
-  DeviceError apply(const Effect& effect, EffectOutcome& outcome);
+  DeviceError apply(const Effect& effect, EffectOutcome& outcome, RouterOutbox& out);
   void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s);
+  DeviceError release(RouterSequence& s, EffectOutcome& outcome);
   void finish_release(RouterSequence& s);
+
+  // core.cc
+  void find_prefix(RouterSequence& s);
+
+  // spill.cc
+  // Of a sequence with `settled` positions: leading blocks that lie behind the window, and blocks in all.
+  std::uint32_t first_block(std::uint32_t settled) const;
+  std::uint32_t blocks_end(std::uint32_t settled) const;
+  SpillPlace* free_place();
+  SpillPlace* find_place(std::uint32_t index, SpillPlace::Use a, SpillPlace::Use b);
+  std::uint32_t copies_in_flight() const;
+  std::uint32_t busy_places() const;
+  StatePiece piece_of(const SpillPlace& p) const;
+  void next_piece(SpillPlace& p);
+  void start_copy(SpillPlace& p, bool to_host, RouterOutbox& out);
+  DeviceError save(RouterSequence& s, EffectOutcome& outcome, RouterOutbox& out);
+  void settle_save(SpillPlace& p);
+  void end_save(SpillPlace& p, DeviceError error, RouterOutbox& out);
+  DeviceError refuse_restore(const Open& m);
+  void begin_restore(RouterSequence& s, const Open& m, RouterOutbox& out);
+  void end_restore(SpillPlace& p, const Error& error, RouterOutbox& out);
+  std::string check_places(std::vector<std::uint32_t>& copies) const;
 
   // window.cc
   // Gives back what no row from position `len` on reads.

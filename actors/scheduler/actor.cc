@@ -11,6 +11,7 @@ SchedulerShell::behavior_type SchedulerShell::make_behavior() {
       },
       [this](const CancelRequest& m) { handle(this, m); },
       [this](const Opened& m) { handle(this, m); },
+      [this](const Saved& m) { handle(this, m); },
       [this](const Accepted& m) { handle(this, m); },
       [this](const Settled& m) { handle(this, m); },
       [this](const Sampled& m) { handle(this, m); },

@@ -23,6 +23,7 @@ class SchedulerShell final : public Shell<SchedulerActor, SchedulerCore, Schedul
   void put(Ended&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(CancelReply&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(Drained&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(DropState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
 
  private:

@@ -145,6 +145,7 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   if (config.fault != SchedulerFault::drop_terminal || r.id.generation % 8 != 5) b.finishes.push_back(std::move(f));
   ended.push_back(r.id);
   if (r.sampler_knows) sampler_closed.push_back(r.id);
+  forget_saved(r);
   if (r.phase == Live::Phase::waiting) {
     waiting.erase(std::find(waiting.begin(), waiting.end(), index));
   } else {

@@ -43,9 +43,11 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
     out.push(Sample{{}, std::move(*sample).freeze()});
     sample.reset();
   }
+  for (const SeqId seq : drops) out.push(DropState{{}, seq});
+  drops.clear();
   if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {})});
   // Over-runs and releases included: once it is answered, the pools are whole.
-  if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0) {
+  if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0 && (saves + restores == 0 || halted.code != ErrorCode::none)) {
     draining = false;
     out.push(Drained{});
   }
@@ -129,6 +131,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
   s.facts = m.facts;
   Live* r = s.find(m.request);
   const bool ours = r != nullptr && r->phase == Live::Phase::opening;
+  const bool restore = m.restore.incarnation != 0;
+  if (restore && m.error.code == ErrorCode::none) s.opened_from_file(ours ? r : nullptr, m);
   if (m.error.code == ErrorCode::none) {
     if (ours) {
       r->phase = Live::Phase::running;
@@ -138,11 +142,12 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
         r->cached_len = m.cached_len;
       else
         r->immune_until = r->output.size() + s.config.resume_immunity, ++s.stats.resumes;
-      s.stats.cached_tokens += m.cached_len;
+      s.stats.cached_tokens += m.restored ? 0 : m.cached_len;
     } else {
       s.effects.push_back(ReleaseSeq{m.seq});  // ended while it was opened
     }
-  } else if (m.error.code != ErrorCode::slot_exhausted) {
+  } else if (m.error.code != ErrorCode::slot_exhausted &&
+             !(restore && (m.error.code == ErrorCode::kv_exhausted || m.error.code == ErrorCode::overloaded))) {
     s.halt(m.error);
   } else if (ours) {  // facts say that no slot is free: it waits for one
     const auto index = static_cast<std::uint32_t>(r - s.live.data());
@@ -150,6 +155,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
     s.waiting.push_front(index);
     r->phase = Live::Phase::waiting;
   }
+  if (restore) s.unblock();
+  if (restore && m.error.code != ErrorCode::none) s.restore_refused(ours && r->phase == Live::Phase::waiting ? r : nullptr, m);
   s.advance(now, out);
 }
 
@@ -180,7 +187,7 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
     if (step.rows[i].readback == RowReadback::logits) ++logits_row;
   }
   if (result.logits.n_rows > 0 && !s.sample) s.effects.push_back(ReadLogits{result.ticket});  // nobody is left to read them
-  for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
+  s.unblock();
   s.advance(now, out);
 }
 
@@ -213,7 +220,7 @@ void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
   if (s.applying > 0) --s.applying;
   s.ring_blocked = false;
   if (m.error.code != ErrorCode::none) s.halt(m.error);
-  for (const std::uint32_t i : s.running) s.live[i].kv_blocked = false;
+  s.unblock();
   s.advance(now, out);
 }
 
@@ -258,10 +265,15 @@ std::string SchedulerCore::check() const {
     if (r.settled + in_rows != r.launched) return "R2: " + label(r.id) + ": launched length is not settled length plus its rows in flight";
     if (r.n_rows > s.n_pipeline) return "R2: " + label(r.id) + " has more rows than there are steps in flight";
     if (r.output.size() + r.ahead() > r.max_new) return "R10: " + label(r.id) + " was fed past its last token";
+    if (r.saving && r.phase != Live::Phase::waiting) return "R3: " + label(r.id) + " was opened before its save was answered";
     if (r.settled > r.known()) return "R2: " + label(r.id) + " settled past its known tokens";
   }
+  if (s.saves + s.restores > s.config.spill_places) return "R11: more saves and restores at a time than there are places";
+  if (s.restore_waits && !s.something_moves() && s.halted.code == ErrorCode::none)
+    return "R10: a saved request waits for blocks, and nothing is in flight";
   if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
-  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.halted.code == ErrorCode::none) {
+  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.saves + s.restores == 0 &&
+      s.halted.code == ErrorCode::none) {
     const bool moving =
         std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });
     if (!moving) return "R10: requests run, and nothing is in flight or asked for";

@@ -30,6 +30,8 @@ struct SchedulerConfig {
   std::uint32_t max_batch = 32;        // running requests; cut to ModelInfo::max_rows
   std::uint32_t step_tokens = 512;     // token budget of a step, prefill chunks and decode rows together
   std::uint32_t resume_immunity = 16;  // tokens that a resumed request generates before it is preempted again, if another can be
+  std::uint32_t spill_places = 0;      // saves and restores at a time; 0 = a preempted request is always computed again
+  std::uint32_t spill_min_blocks = 4;  // a preempted request is saved if it has more full settled blocks than that
   SchedulerFault fault = SchedulerFault::none;
 };
 
@@ -54,9 +56,16 @@ struct SchedulerStats {
   std::uint64_t ring_waits = 0;      // launches refused for a ring slot
   std::uint64_t host_chosen = 0;     // rows that went to the sampler
   std::uint64_t cached_tokens = 0;   // prompt tokens found in the prefix cache
+  std::uint64_t spills = 0;          // preemptions that saved what was computed
+  std::uint64_t spill_failures = 0;  // of those: not saved, and computed again
+  std::uint64_t restores = 0;        // requests that went on from what was saved
+  std::uint64_t restore_failures = 0;
+  std::uint64_t spills_dropped = 0;   // requests that ended with their state in a file
+  std::uint64_t ended_saving = 0;     // that ended while it was written
+  std::uint64_t ended_restoring = 0;  // that ended while it was read back
 };
 
-using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer>;
+using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState>;
 
 class SchedulerCore {
  public:
@@ -66,6 +75,7 @@ class SchedulerCore {
   void on(const Admit& m, TimeNs now, SchedulerOutbox& out);
   void on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out);
   void on(const Opened& m, TimeNs now, SchedulerOutbox& out);
+  void on(const Saved& m, TimeNs now, SchedulerOutbox& out);
   void on(const Accepted& m, TimeNs now, SchedulerOutbox& out);
   void on(const Settled& m, TimeNs now, SchedulerOutbox& out);
   void on(const Sampled& m, TimeNs now, SchedulerOutbox& out);

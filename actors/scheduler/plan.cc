@@ -10,7 +10,7 @@ std::uint32_t blocks_for(std::uint32_t positions, std::uint32_t block_size) { re
 // Opens waiting requests while there is a place in the batch and, by the router's last word, blocks for their known
 // tokens beside what those already admitted still need. With nothing running the first one is opened whatever is free.
 void SchedulerCore::State::admit(SchedulerOutbox& out) {
-  if (waiting.empty()) return;
+  if (waiting.empty() || restore_waits) return;
   std::uint32_t promised = 0, opening = 0;
   for (const std::uint32_t i : running) {
     const Live& r = live[i];
@@ -21,14 +21,16 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
   }
   while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
     Live& r = live[waiting.front()];
-    const std::uint32_t need = blocks_until(0, r.known() + 1);
+    if (r.saving || (r.saved.incarnation != 0 && saves + restores >= config.spill_places)) break;
+    const std::uint32_t need = blocks_until(r.saved.incarnation != 0 ? r.saved_len : 0, r.known() + 1);
     if (!running.empty() && need + promised > facts.free_blocks + facts.cached_blocks) break;
     promised += need;
     ++opening;
     r.phase = Live::Phase::opening;
     running.push_back(waiting.front());
     waiting.pop_front();
-    out.push(Open{{}, r.id, r.known(), r.request->adapter, r.request, r.output});
+    restores += r.saved.incarnation != 0 ? 1 : 0;
+    out.push(Open{{}, r.id, r.known(), r.request->adapter, r.request, r.output, r.saved, r.saved_len});
   }
 }
 
@@ -177,15 +179,18 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   }
   ++stats.kv_waits;
   if (must == nullptr) return;
-  const std::size_t releases = static_cast<std::size_t>(
-      std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<ReleaseSeq>(e); }));
+  const std::size_t releases = static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) {
+    return std::holds_alternative<ReleaseSeq>(e) || std::holds_alternative<SaveSequenceState>(e);
+  }));
   if (facts.fenced_blocks >= error.missing_blocks || releases > 0) {
     ++stats.fence_waits;
     return;
   }
   Live* victim = choose_victim();
-  // If it is the one that must have it, it waits as long as another one moves.
-  const bool moving = n_pipeline > 0 || std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
+  // If it is the one that must have it, it waits as long as another one moves; one that ended while it was brought back
+  // still has blocks to give.
+  const bool moving = n_pipeline > 0 || saves + restores > 0 ||
+                      std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
     --stats.kv_waits;
     preempt(*victim);
@@ -215,7 +220,10 @@ void SchedulerCore::State::preempt(Live& r) {
   ++stats.preemptions;
   r.preempted = true;
   const auto index = static_cast<std::uint32_t>(&r - live.data());
-  effects.push_back(ReleaseSeq{r.seq});
+  if (may_spill(r))
+    spill(r);
+  else
+    effects.push_back(ReleaseSeq{r.seq});
   running.erase(std::find(running.begin(), running.end(), index));
   waiting.push_front(index);
   r.phase = Live::Phase::waiting;

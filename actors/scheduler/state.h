@@ -64,6 +64,9 @@ struct Live {
   bool preempted = false;        // at least once
   std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
   bool kv_blocked = false;       // blocks did not suffice for its next row: it sits out until something settles
+  SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
+  std::uint32_t saved_len = 0;   // positions
+  bool saving = false;           // the router has not answered yet: it is not opened before
   bool stop_pending = false;     // SchedulerFault::keep_overrun only
   TextStream text;
 
@@ -139,7 +142,10 @@ struct SchedulerCore::State {
   DeviceFacts facts;            // as of the router's last answer
   std::vector<RequestId> sampler_closed;
   std::vector<RequestId> ended;
-  TimeNs timer = 0;  // armed for; 0 = not armed
+  std::uint32_t saves = 0, restores = 0;  // not answered; together at most config.spill_places
+  bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
+  std::vector<SeqId> drops;               // saved states that nobody wants any more
+  TimeNs timer = 0;                       // armed for; 0 = not armed
   bool draining = false;
   Error halted;  // code none = works
   TimeNs last_settled = 0;
@@ -178,6 +184,15 @@ struct SchedulerCore::State {
   void no_room(const PipelineStep& step, const DeviceError& error);
   Live* choose_victim();
   void preempt(Live& r);
+
+  // spill.cc
+  bool may_spill(const Live& r) const;
+  void spill(Live& r);
+  void forget_saved(Live& r);
+  void opened_from_file(Live* r, const Opened& m);
+  void restore_refused(Live* r, const Opened& m);
+  bool something_moves() const;
+  void unblock();
 
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);

@@ -4,7 +4,7 @@
 // computes.
 //
 // A step's view points into its LaunchedStep, so that is kept until its ring slot is used again: by then the router
-// has seen the step settle (R4). That is also when the model hears fed_step_settled; at stop it hears it for the rest.
+// has seen the step settle (R4). Copies of KV blocks go the same way, in the same order (R12). That is also when the model hears fed_step_settled; at stop it hears it for the rest.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ struct StreamSetup {
   device::Driver* driver = nullptr;         // both outlive the actor
   device::ModelDeviceFeed* model = nullptr;
   std::uint32_t ring_slots = 2;
+  std::uint32_t copy_places = 0;
 };
 
 class StreamShell final : public StreamActor::base {
@@ -46,6 +47,8 @@ class StreamShell final : public StreamActor::base {
 
   void enqueue(const Enqueue& m);
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
+  void enqueue(const CopyBlocks& m);
+  Result<void> announce_later(device::Event event, Slot& slot);
   void settle(Slot& slot);
   void settle_all();
   static void announce(void* context, device::Event event, ErrorCode status);
@@ -57,6 +60,7 @@ class StreamShell final : public StreamActor::base {
   device::Stream stream_ = 0;
   bool polled_ = false;  // the driver announces nothing
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Slot>> places_;  // of copies; numbered after the ring's slots
   std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
   // Steps whose enqueueing failed half-way: part of their work is on the stream. They wait for the next whole step.
   std::vector<Shared<LaunchedStep>> orphans_;

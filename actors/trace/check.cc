@@ -77,6 +77,10 @@ class Checker {
           } else if constexpr (std::is_same_v<M, Opened>) {
             witness_.opened(m);
             streams_.opened(m);
+          } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+            witness_.copy(m);
+          } else if constexpr (std::is_same_v<M, Saved>) {
+            witness_.saved(m);
           } else if constexpr (std::is_same_v<M, Enqueue>) {
             if (by_router) witness_.enqueue(*m.step);
           } else if constexpr (std::is_same_v<M, Launch>) {
@@ -96,7 +100,7 @@ class Checker {
           } else if constexpr (std::is_same_v<M, TornDown>) {
             torn_down(m.facts);
           }
-          if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
+          if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>) refusals_ = 0;
           if (error_of(m) == ErrorCode::device_lost) lost_ = true;
           if constexpr (requires { DeviceError{m.error}; }) {
             if (by_router && m.error.code == ErrorCode::bad_plan)
@@ -119,6 +123,8 @@ class Checker {
             if (to == Sender::router) witness_.apply(m.effect);
           } else if constexpr (std::is_same_v<M, Completed>) {
             if (to == Sender::router) witness_.completed(m);
+          } else if constexpr (std::is_same_v<M, CopyDone>) {
+            witness_.copy_done(m);
           } else if constexpr (std::is_same_v<M, Settled>) {
             streams_.settled(m);
           } else if constexpr (std::is_same_v<M, Sampled>) {
@@ -165,7 +171,7 @@ bool plausible(const CoreConfigs& c) {
       m.kv_blocks > kMostEntries)
     return false;
   if ((std::uint64_t{m.context_length} / m.block_size + 1) * m.n_slots > kMostEntries) return false;
-  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots &&
+  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots &&
          c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
 }
 

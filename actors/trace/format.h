@@ -33,6 +33,7 @@ inline constexpr std::uint32_t kMostPayload = 1u << 24;  // of a block, and of t
 struct DeviceConfig {
   std::uint32_t ring_slots = 0;
   TimeNs step_timeout = 0;
+  std::uint32_t copy_places = 0;
 };
 
 // What the cores were made with: enough to make them again.
@@ -65,7 +66,7 @@ auto inspect(I& f, DispatcherConfig& x) {
 }
 template <class I>
 auto inspect(I& f, SchedulerConfig& x) {
-  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.fault);
+  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.fault);
 }
 template <class I>
 auto inspect(I& f, RouterConfig& x) {
@@ -73,7 +74,7 @@ auto inspect(I& f, RouterConfig& x) {
 }
 template <class I>
 auto inspect(I& f, DeviceConfig& x) {
-  return f(x.ring_slots, x.step_timeout);
+  return f(x.ring_slots, x.step_timeout, x.copy_places);
 }
 template <class I>
 auto inspect(I& f, CoreConfigs& x) {
@@ -87,6 +88,10 @@ template <class I>
 auto inspect(I& f, Header& x) {
   return f(x.build, x.wall_ns, x.redacted, x.from_start, x.types, x.configs_schema, x.configs_bytes);
 }
+
+// A recording that lacks a setting is not replayed but diverges: who adds a field to one of these adds it to its inspect()
+// and here.
+static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12);
 
 // This build's, for these cores.
 Header make_header(const CoreConfigs& configs, bool redacted);

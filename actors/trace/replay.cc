@@ -34,7 +34,7 @@ class Replayer {
         dispatcher_(c.dispatcher, c.model),
         scheduler_(c.scheduler, c.model),
         router_(c.router, c.model),
-        device_(c.device.ring_slots, c.device.step_timeout) {
+        device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places) {
     for (std::uint32_t i = 0; i < r.events.size(); ++i) {
       const RecordHead& h = r.events[i].head;
       if (h.kind == RecordKind::sent && h.cause != 0) sent_by_[h.cause].push_back(i);

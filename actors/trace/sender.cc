@@ -32,6 +32,8 @@ const char* name(Sender sender) {
       return "device";
     case Sender::delivery:
       return "delivery";
+    case Sender::spill:
+      return "spill";
     case Sender::driver:
       return "driver";
   }

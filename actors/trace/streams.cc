@@ -36,9 +36,15 @@ void Streams::applied(const Effect& effect) {
     const auto it = epochs_.find(e->seq);
     if (it != epochs_.end()) it->second = e->epoch;
   } else if (const auto* e = std::get_if<ReleaseSeq>(&effect)) {
-    requests_.erase(e->seq);
-    epochs_.erase(e->seq);
+    over(e->seq);
+  } else if (const auto* e = std::get_if<SaveSequenceState>(&effect)) {
+    over(e->seq);  // what is in flight for it is disowned
   }
+}
+
+void Streams::over(SeqId seq) {
+  requests_.erase(seq);
+  epochs_.erase(seq);
 }
 
 void Streams::launched(const StepPlan& plan) {

@@ -57,6 +57,7 @@ class Streams {
     bool any_index = false;
     bool disowned = false;
   };
+  void over(SeqId seq);
   void token(const TokenEvent& e);
   void check_source(const TokenEvent& e, const Stream& s);
   void advance(Stream& s, Token id);

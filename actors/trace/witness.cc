@@ -81,10 +81,64 @@ void Witness::apply(const Effect& effect) {
       s->live = false;
     else if (from_start_)
       broken("R3: " + label(effect) + ": it was released before, or never opened");
+  } else if (const auto* e = std::get_if<SaveSequenceState>(&effect)) {
+    if (Sequence* s = find(e->seq)) {
+      s->live = false;
+      const std::uint32_t n = (s->settled + block_size_ - 1) / block_size_;
+      saves_.push_back({e->seq, {}, s->blocks >= n && !s->adopted});
+      if (s->blocks >= n) saves_.back().blocks.assign(s->table.begin() + std::min(first_block(s->settled), n), s->table.begin() + n);
+    } else if (from_start_) {
+      broken("R3: " + label(effect) + ": it was released before, or never opened");
+    }
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     for (Slot& slot : ring_)
       if (slot.ticket == e->ticket) slot.busy = false;
   }
+}
+
+// Block `block` is written by a step or a copy, on behalf of `by`: nobody else may have it, or be about to read it.
+void Witness::written(const std::string& at, BlockId block, SeqId by) {
+  const auto clash = [&](const std::string& who) { broken("R3: " + at + " writes block " + std::to_string(block) + ", which " + who); };
+  for (const Sequence& other : sequences_)
+    if (other.live && other.seq != by && named(other, block)) clash(label(other.seq) + " has too");
+  for (const Slot& open : ring_)
+    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
+      if (open.rows[k].seq != by && std::count(open.rows[k].blocks.begin(), open.rows[k].blocks.end(), block) > 0)
+        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
+  for (const Save& save : saves_)
+    if (std::count(save.blocks.begin(), save.blocks.end(), block) > 0) clash("is still to be saved for " + label(save.seq));
+  for (const Copy& copy : copies_)
+    if (std::count(copy.blocks.begin(), copy.blocks.end(), block) > 0) clash("copy " + label(copy.ticket) + " in flight names");
+}
+
+void Witness::copy(const CopyBlocks& m) {
+  Copy c{m.copy, m.out, {}, m.blocks};
+  if (m.out) {
+    auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
+    if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
+    if (save == saves_.end() && !from_start_) return;
+    if (save == saves_.end() ||
+        (save->known && (save->blocks.size() < m.blocks.size() || !std::equal(m.blocks.begin(), m.blocks.end(), save->blocks.begin()))))
+      return broken("R3: " + label(m) + " copies other blocks than are to be saved");
+    save->place = m.handles.place;
+    c.seq = save->seq;
+  } else {
+    for (const BlockId block : m.blocks) written(label(m), block, {});
+  }
+  copies_.push_back(std::move(c));
+}
+
+void Witness::copy_done(const CopyDone& m) {
+  const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.ticket == m.copy; });
+  if (copy == copies_.end()) return;
+  for (Save& s : saves_)
+    if (copy->out && s.known && s.seq == copy->seq)
+      s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
+  copies_.erase(copy);
+}
+
+void Witness::saved(const Saved& m) {
+  std::erase_if(saves_, [&](const Save& s) { return s.seq == m.seq; });
 }
 
 void Witness::launch(const Launch& m) {
@@ -144,22 +198,11 @@ void Witness::enqueue(const LaunchedStep& step) {
         if (s.table[b] == kNoBlock)
           broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
                  " of its sequence, which went back");
-      for (std::uint32_t b = d.position / block_size_; b < end; ++b) write(s, slot, row, s.table[b], at);
+      for (std::uint32_t b = d.position / block_size_; b < end; ++b) written(at, s.table[b], row.seq);
       o.blocks.assign(s.table.begin(), s.table.begin() + end);
     }
     feed(row, d, o, at);
   }
-}
-
-void Witness::write(const Sequence& s, const Slot& slot, const Row& row, std::uint32_t block, const std::string& at) {
-  for (const Sequence& other : sequences_)
-    if (other.live && &other != &s && named(other, block))
-      broken("R3: " + at + " writes block " + std::to_string(block) + ", which " + label(other.seq) + " has too");
-  for (const Slot& open : ring_)
-    for (std::uint32_t k = 0; open.in_flight && &open != &slot && k < open.n_rows; ++k)
-      if (open.rows[k].seq != row.seq && std::count(open.rows[k].blocks.begin(), open.rows[k].blocks.end(), block) > 0)
-        broken("R3: " + at + " writes block " + std::to_string(block) + ", which " + label(open.ticket) + " in flight names for " +
-               label(open.rows[k].seq));
 }
 
 void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {

@@ -30,6 +30,9 @@ class Witness {
   void apply(const Effect& effect);
   void enqueue(const LaunchedStep& step);
   void completed(const Completed& m);
+  void copy(const CopyBlocks& m);
+  void copy_done(const CopyDone& m);
+  void saved(const Saved& m);
 
   // How often a fault met a row of the request.
   std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
@@ -68,14 +71,26 @@ class Witness {
     bool failed = false;
     std::vector<Readback> rows;
   };
+  struct Save {  // the blocks that are still to be copied
+    SeqId seq;
+    std::vector<BlockId> blocks;
+    bool known = true;                  // false: no step has named its blocks yet
+    std::uint32_t place = 0xFFFFFFFFu;  // of its copies, once there is one
+  };
+  struct Copy {
+    Ticket ticket;
+    bool out = false;
+    SeqId seq;  // out: that is saved
+    std::vector<BlockId> blocks;
+  };
   Sequence* find(SeqId seq);
+  void written(const std::string& at, BlockId block, SeqId by);
   void broken(std::string what);
   void hit(const RequestId& id);
   // The first block that a position reads: behind it none is needed.
   std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
-  void write(const Sequence& s, const Slot& slot, const Row& row, std::uint32_t block, const std::string& at);
   void feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at);
 
   const std::uint32_t block_size_;
@@ -85,6 +100,8 @@ class Witness {
   std::vector<Sequence> sequences_;
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
+  std::vector<Save> saves_;
+  std::vector<Copy> copies_;  // in flight
   std::vector<std::uint32_t> hits_;
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;

@@ -65,7 +65,7 @@ template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
   return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
-           x.preemptions, x.tokens, x.prefill_tokens);
+           x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
@@ -88,23 +88,26 @@ using DispatcherActor =
                      caf::replies_to<Drain>::with<Drained>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
 
 using SchedulerActor =
-    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
                      caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
                      caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
-                     caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::replies_to<Lora>::with<LoraReply>,
+                     caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::reacts_to<CopyDone>, caf::reacts_to<StateWritten>,
+                     caf::reacts_to<StateRead>, caf::replies_to<Lora>::with<LoraReply>,
                      caf::replies_to<Teardown>::with<TornDown>, caf::replies_to<Ask>::with<DeviceFacts>>;
 
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
-using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
+using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>,
                                      caf::replies_to<StopDevice>::with<Done>>;
 
 using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
                                      caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
                                      caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
+
+using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
 
 using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
 
@@ -116,6 +119,7 @@ template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
 template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
 template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
 template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
+template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
 
 struct Peers {
   DispatcherActor dispatcher;
@@ -124,6 +128,7 @@ struct Peers {
   SamplerActor sampler;
   StreamActor stream;
   DeviceActor device;
+  SpillActor spill;  // none: nothing is spilled
   DeliveryActor delivery;
 };
 

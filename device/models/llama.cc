@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/host/copy_queue.h"
 #include "device/models/llama_forward.h"
 #include "kernels/host/host_kernels.h"
 #include "kernels/kernels.h"
@@ -80,6 +81,14 @@ class LlamaOnHost final : public LlamaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
+  Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
+    return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
+  }
+  Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override {
+    return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
+                           stream);
+  }
 
  private:
   // Everything a step in flight needs, captured when it is enqueued.
@@ -98,6 +107,8 @@ class LlamaOnHost final : public LlamaModel {
   Result<std::uint32_t> check(const StepView& step) const;  // tokens over all rows
   void forward(StepContext& c);
   void argmax(StepContext& c);
+  void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
+  void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
   static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
@@ -120,6 +131,7 @@ class LlamaOnHost final : public LlamaModel {
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
   StepContext* last_ = nullptr;
+  CopyQueue<LlamaOnHost> copies_{*this};
 };
 
 Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const TensorSource> source, ModelConfig config,

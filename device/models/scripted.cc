@@ -1,5 +1,7 @@
 #include "device/models/scripted.h"
 
+#include "device/host/copy_queue.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -127,12 +129,24 @@ struct ScriptedModel::State {
   std::uint64_t settled = 0;
   std::atomic<bool> released{false};
   std::atomic<bool> running{false};
+  CopyQueue<State> copies{*this};
 
   const ScriptedFault* fault(ScriptedFault::Kind kind, std::uint64_t step, std::uint32_t row = 0) const {
     for (const ScriptedFault& f : options.faults) {
       if (f.kind == kind && f.step == step && (kind != ScriptedFault::Kind::nan_row || f.row == row)) return &f;
     }
     return nullptr;
+  }
+
+  // Under `running`, as the steps' functions are.
+  void read_block(BlockId block, std::byte* to) { copy_block(to, kv_block(block)); }
+  void write_block(BlockId block, std::byte* from) { copy_block(kv_block(block), from); }
+  std::byte* kv_block(BlockId block) const { return reinterpret_cast<std::byte*>(kv.as<std::uint64_t>() + std::size_t{block} * options.block_size); }
+  std::size_t kv_block_bytes() const { return options.block_size * sizeof(std::uint64_t); }
+  void copy_block(std::byte* to, const std::byte* from) {
+    running.store(true, std::memory_order_relaxed);
+    std::memcpy(to, from, kv_block_bytes());
+    running.store(false, std::memory_order_release);
   }
 
   std::uint64_t* at(std::uint32_t slot, std::uint32_t position) const {
@@ -355,6 +369,19 @@ std::span<const ScriptedTimes> ScriptedModel::times() const { return std::span(s
 void ScriptedModel::release() {
   s_->released.store(true, std::memory_order_release);
   s_->released.notify_all();
+}
+
+std::size_t ScriptedModel::kv_block_bytes() const { return s_->kv_block_bytes(); }
+
+Result<void> ScriptedModel::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
+  s_->stream = stream;
+  return s_->copies.enqueue(blocks, to, s_->kv_block_bytes(), s_->options.kv_blocks, &State::read_block, s_->driver, stream);
+}
+
+Result<void> ScriptedModel::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
+  s_->stream = stream;
+  return s_->copies.enqueue(blocks, const_cast<void*>(from), s_->kv_block_bytes(), s_->options.kv_blocks, &State::write_block, s_->driver,
+                            stream);
 }
 
 void ScriptedModel::fed_step_settled(Ticket) { ++s_->settled; }

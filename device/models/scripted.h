@@ -44,6 +44,9 @@ class ScriptedModel final : public ModelDeviceFeed {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  std::size_t kv_block_bytes() const override;
+  Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
+  Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
   void fed_step_settled(Ticket ticket) override;
 
   const ScriptedOptions& options() const;

@@ -36,6 +36,19 @@ class HostKernels final : public Kernels {
 
   std::size_t kv_bytes(const KvCache& shape) const override { return KvLayout(shape).total * (options_.exact ? 4 : 2); }
 
+  std::size_t kv_block_bytes(const KvCache& shape) const override { return block_piece(shape) * shape.n_layers; }
+
+  void read_block(const KvCache& kv, std::uint32_t block, void* to) override {
+    const std::size_t piece = block_piece(kv);
+    for (std::uint32_t l = 0; l < kv.n_layers; ++l) std::memcpy(static_cast<std::byte*>(to) + l * piece, block_at(kv, l, block), piece);
+  }
+
+  void write_block(const KvCache& kv, std::uint32_t block, const void* from) override {
+    const std::size_t piece = block_piece(kv);
+    for (std::uint32_t l = 0; l < kv.n_layers; ++l)
+      std::memcpy(block_at(kv, l, block), static_cast<const std::byte*>(from) + l * piece, piece);
+  }
+
   void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) override {
     kernels::apply_changes(tables, changes, n);
   }
@@ -140,6 +153,11 @@ class HostKernels final : public Kernels {
   }
 
  private:
+  std::size_t element_bytes() const { return options_.exact ? 4 : 2; }
+  std::size_t block_piece(const KvCache& shape) const { return KvLayout(shape).block * element_bytes(); }  // of one layer
+  std::byte* block_at(const KvCache& kv, std::uint32_t layer, std::uint32_t block) const {
+    return static_cast<std::byte*>(kv.data) + KvLayout(kv).at(layer, block, 0) * element_bytes();
+  }
   template <class F>
   void split(std::size_t n, F&& f) {
     if (n <= kSerialRows) {

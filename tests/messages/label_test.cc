@@ -135,8 +135,13 @@ TEST(Label, MessagesOfTheEdges) {
 
 TEST(Label, MessagesOfTheRouter) {
   EXPECT_EQ(label(Open{kCtx, kRequest, 12, {3, 1}, {}, {}}), "Open 7#2 tokens=12 a3g1");
-  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}}), "Opened 7#2 s1.5 slot=2 cached=16");
-  EXPECT_EQ(label(Opened{kCtx, kRequest, {}, 0, 0, {DeviceError::Phase::launch, ErrorCode::slot_exhausted, 0, 0, ""}, {}}),
+  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}, {}, false}), "Opened 7#2 s1.5 slot=2 cached=16");
+  EXPECT_EQ(label(Opened{kCtx, kRequest, kSeq, 2, 16, {}, {}, {1, 4}, true}), "Opened 7#2 s1.5 slot=2 cached=16 restored");
+  EXPECT_EQ(label(Open{kCtx, kRequest, 12, {}, {}, {}, {1, 4}, 11}), "Open 7#2 tokens=12 a0g0 restore=s1.4@11");
+  EXPECT_EQ(label(Saved{kCtx, kRequest, kSeq, 40, {}, {}}), "Saved s1.5 positions=40");
+  EXPECT_EQ(label(Saved{kCtx, kRequest, kSeq, 0, {DeviceError::Phase::effect, ErrorCode::overloaded, 0, 0, ""}, {}}),
+            "Saved s1.5 effect/overloaded");
+  EXPECT_EQ(label(Opened{kCtx, kRequest, {}, 0, 0, {DeviceError::Phase::launch, ErrorCode::slot_exhausted, 0, 0, ""}, {}, {}, false}),
             "Opened 7#2 launch/slot_exhausted");
   const StepPlan fed{kTicket, {}, {fed_row(), fed_row(), fed_row(), host_row(9, 1)}, {}};
   EXPECT_EQ(label(Launch{kCtx, Shared<StepPlan>::of(fed), true}), "Launch DecodeFed{n=4, fed=3}");
@@ -154,7 +159,16 @@ TEST(Label, MessagesOfTheRouter) {
 }
 
 TEST(Label, MessagesOfTheDevice) {
-  EXPECT_EQ(label(RingReady{kCtx, {{}, {}, {}}}), "RingReady{n=3}");
+  EXPECT_EQ(label(RingReady{kCtx, {{}, {}, {}}, {}}), "RingReady{n=3}");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), true, {3, 4}}), "CopyBlocks t1.9 out place=1 n=2");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}}), "CopyBlocks t1.9 in place=1 n=1");
+  EXPECT_EQ(label(CopyDone{kCtx, {1, 9}, 1, {}}), "CopyDone t1.9 place=1 ok");
+  EXPECT_EQ(label(piece()), "s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(WriteState{kCtx, piece()}), "WriteState s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(ReadState{kCtx, piece()}), "ReadState s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(StateWritten{kCtx, 1, kSeq, {}}), "StateWritten s1.5 ok");
+  EXPECT_EQ(label(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "x"}}), "StateRead s1.5 bad_file: x");
+  EXPECT_EQ(label(DropState{kCtx, kSeq}), "DropState s1.5");
   EXPECT_EQ(label(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())}), "Enqueue Step{t1.42, slot=0, n=2, fed=1}");
   EXPECT_EQ(label(Watch{kCtx, kTicket, 1, 4, 2, {}}), "Watch t1.42 slot=1 n=4 logits=2");
   EXPECT_EQ(label(EventDone{kCtx, kTicket, 1, {}}), "EventDone t1.42 slot=1 ok");

@@ -62,6 +62,10 @@ inline LaunchedStep launched() {
   return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
           .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}};
 }
+inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7}; }
+inline StatePiece piece() {
+  return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
+}
 inline StepResult result() {
   return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}};
 }
@@ -116,17 +120,21 @@ template <class F> void for_each_sample(F&& f) {
   f(Admit{kCtx, kRequest, shared_request, 3});
   f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest}), f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5});
   f(Ended{kCtx, {kRequest, {8, 1}}}), f(Drain{kCtx}), f(Drained{kCtx}), f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
-  f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}});
-  f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts()});
+  f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}, {1, 4}, 11}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}, {}, 0});
+  f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts(), {1, 4}, true});
+  f(Saved{kCtx, kRequest, kSeq, 40, kDeviceError, facts()});
   f(Launch{kCtx, Shared<StepPlan>::of(plan()), false}), f(Launch{kCtx, {}, true});
   f(Accepted{kCtx, kTicket, kDeviceError, facts()}), f(Await{kCtx, kTicket});
   f(Settled{kCtx, Shared<StepResult>::of(result()), facts()});
   f(Apply{kCtx, ReserveKv{kSeq, 40}}), f(Applied{kCtx, {1, true}, kDeviceError, facts()});
   f(Lora{kCtx, {LoraCommand::Kind::load, "pirate", "p"}}), f(LoraReply{kCtx, {"pirate", {1, 1}, 5}, kDeviceError});
   f(Teardown{kCtx}), f(TornDown{kCtx, facts()});
-  f(RingReady{kCtx, {launched().slot, {}}}), f(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())});
+  f(copy_handles()), f(RingReady{kCtx, {launched().slot, {}}, {copy_handles()}}), f(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())});
   f(Watch{kCtx, kTicket, 1, 4, 2, kDeviceError}), f(EventDone{kCtx, kTicket, 1, kDeviceError});
   f(Completed{kCtx, 1, Shared<StepResult>::of(failed_result())}), f(ReadSlot{kTicket, 1, 4, 2, kDeviceError});
+  f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {3, 4}}), f(CopyDone{kCtx, kTicket, 1, kDeviceError});
+  f(piece()), f(WriteState{kCtx, piece()}), f(StateWritten{kCtx, 1, kSeq, {ErrorCode::io_failed, "full"}});
+  f(ReadState{kCtx, piece()}), f(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "short"}}), f(DropState{kCtx, kSeq});
   f(Sample{kCtx, Shared<SampleBatch>::of(sample_batch())}), f(Sampled{kCtx, Shared<SampledBatch>::of(sampled_batch())});
   f(Deliver{kCtx, Shared<TokenBatch>::of(token_batch())});
 }

@@ -11,6 +11,7 @@ namespace {
 
 using actors::RouterFault;
 using actors::SchedulerFault;
+using actors::SpillFault;
 
 struct Control {
   const char* name;
@@ -39,16 +40,18 @@ TEST_P(Controls, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Controls,
-                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}}, 100},
-                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}}, 200},
-                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}}, 100},
-                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}}, 100},
-                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}}, 100},
-                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish}, 100},
-                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback}, 100},
-                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early}, 100},
-                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length}, 100},
-                                         Control{"StaleCell", {{}, RouterFault::stale_cell}, 100}),
+                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}, {}}, 100},
+                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}, {}}, 200},
+                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}, {}}, 100},
+                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}, {}}, 100},
+                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}, {}}, 100},
+                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish, {}}, 100},
+                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback, {}}, 100},
+                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, 100},
+                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, 100},
+                                         Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, 100},
+                                         Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
+                                         Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Controls, WithoutASwitchTheSameSeedsFindNothing) {

@@ -1,4 +1,4 @@
-// Ten small lives, message by message, as text: a change of protocol shows as a readable difference. To accept one, run
+// Small lives, message by message, as text: a change of protocol shows as a readable difference. To accept one, run
 // the test with TROUPE_GOLDEN_OUT set to a folder, and copy what it writes there to tests/sim/golden/.
 #include <gtest/gtest.h>
 
@@ -62,6 +62,17 @@ const Golden kGolden[] = {
     {"preempt", "Opened 2#2 s1.",
      [](WorldOptions& o) {
        o.device.kv_blocks = 6;
+       o.prefix_cache = false;
+     },
+     [](World& w) {
+       post(w, 1, 8, 10);
+       post(w, 2, 8, 10);
+     }},
+    {"spill", "Saved 2#2",
+     [](WorldOptions& o) {
+       o.device.kv_blocks = 6;
+       o.device.spill_places = 1;
+       o.spill_min_blocks = 0;
        o.prefix_cache = false;
      },
      [](World& w) {

@@ -20,13 +20,7 @@ class Maker {
     if (one_in(2)) shared_ = tokens(4 + below(9));
     const bool few_clients = one_in(3);
     for (std::uint32_t i = 0; i < n; ++i) s.requests.push_back(request(s.world.device, few_clients ? 1 + below(3) : i + 1));
-    std::uint32_t most = 1;
-    const ModelInfo model = sim_model(s.world.device);
-    for (const Request& q : s.requests) {
-      const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
-      most = std::max(most, static_cast<std::uint32_t>(model.blocks_needed(std::min(positions, model.context_length))));
-    }
-    s.world.device.kv_blocks = most + (one_in(2) ? below(4) : below(30));
+    s.world.device.kv_blocks = most_blocks(s) + (one_in(2) ? below(4) : below(30));
     for (std::uint32_t i = 0; i < n; ++i) {
       s.events.push_back({ClientEvent::Kind::submit, one_in(2) ? 0 : below(40), i, 0});
       if (one_in(4)) s.events.push_back({ClientEvent::Kind::cancel, below(60), 0, s.requests[below(i + 1)].client});
@@ -35,6 +29,7 @@ class Maker {
       s.events.insert(s.events.begin() + 1 + below(static_cast<std::uint32_t>(s.events.size())),
                       {ClientEvent::Kind::drain, below(30), 0, 0});
     if (one_in(2)) faults(s.world.device);
+    if (!one_in(3)) spill(s);
     return s;
   }
 
@@ -45,6 +40,17 @@ class Maker {
     std::vector<Token> all;
     for (std::uint32_t i = 0; i < n; ++i) all.push_back(below(vocab_));
     return all;
+  }
+
+  // That the longest request needs.
+  static std::uint32_t most_blocks(const Scenario& s) {
+    std::uint32_t most = 1;
+    const ModelInfo model = sim_model(s.world.device);
+    for (const Request& q : s.requests) {
+      const auto positions = static_cast<std::uint32_t>(q.prompt.size()) + q.stop.max_tokens;
+      most = std::max(most, static_cast<std::uint32_t>(model.blocks_needed(std::min(positions, model.context_length))));
+    }
+    return most;
   }
 
   void sizes(WorldOptions& w) {
@@ -133,6 +139,52 @@ class Maker {
     }
   }
 
+  // Preempted sequences are saved to files, which now and then cannot be written, read, or trusted.
+  void spill(Scenario& s) {
+    WorldOptions& w = s.world;
+    w.max_batch = 2 + below(5);
+    for (Request& q : s.requests)
+      if (!one_in(4)) q.stop.max_tokens += 4 + below(14);
+    if (!one_in(4)) w.device.kv_blocks = most_blocks(s) + below(3);
+    for (std::uint32_t n = below(6); n > 0; --n)
+      s.events.push_back(
+          {ClientEvent::Kind::cancel, 10 + below(60), 0, s.requests[below(static_cast<std::uint32_t>(s.requests.size()))].client});
+    w.device.spill_places = 1 + below(3);
+    w.device.spill_blocks = 1 + below(4);
+    w.spill_min_blocks = below(3);
+    if (one_in(12)) w.spill_limit = 100 * below(6);
+    if (one_in(3)) return;
+    for (std::uint32_t n = 1 + below(3); n > 0; --n) {
+      const std::uint64_t nth = 1 + below(3);
+      switch (below(8)) {
+        case 0:
+          w.files.write_errors.insert(nth + below(4));
+          break;
+        case 1:
+          w.files.disk_bytes = 80 + 40 * below(8);
+          break;
+        case 2:
+          w.files.read_errors.insert(nth + below(3));
+          break;
+        case 3:
+          w.files.damages = {nth, nth + 1, nth + 2};
+          break;
+        case 4:
+          w.files.truncations.insert(nth);
+          break;
+        case 5:
+          w.device.copy_errors.insert(nth + below(3));
+          break;
+        case 6:
+          w.device.copy_refused.insert(nth + below(3));
+          break;
+        default:
+          w.device.copy_half.insert(nth + below(3));
+          break;
+      }
+    }
+  }
+
   std::mt19937_64 random_;
   std::uint32_t vocab_ = 8;
   std::vector<Token> shared_;
@@ -208,6 +260,12 @@ void count(World& w, Coverage& c) {
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
   c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);
   c.add(Path::prefix_published, r.published), c.add(Path::prefix_reclaimed, r.reclaimed);
+  c.add(Path::spills, s.spills), c.add(Path::spill_failures, s.spill_failures), c.add(Path::spills_dropped, s.spills_dropped);
+  c.add(Path::restores, s.restores), c.add(Path::restore_failures, s.restore_failures);
+  c.add(Path::cancels_while_saving, s.ended_saving), c.add(Path::cancels_while_restoring, s.ended_restoring);
+  const SimFiles::Faults& io = w.files().faults();
+  c.add(Path::write_errors, io.write), c.add(Path::disk_full, io.full), c.add(Path::read_errors, io.read);
+  c.add(Path::damaged_files, io.damaged), c.add(Path::copy_errors, w.device().faults().copy);
   c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
@@ -227,6 +285,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   WorldOptions options = s.world;
   options.fault = faults.scheduler;
   options.router_fault = faults.router;
+  options.spill_fault = faults.spill;
   World world(options);
   world.keep_log = keep_log;
   const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());

@@ -38,6 +38,7 @@ struct Outcome {
 struct Faults {
   actors::SchedulerFault scheduler = actors::SchedulerFault::none;
   actors::RouterFault router = actors::RouterFault::none;
+  actors::SpillFault spill = actors::SpillFault::none;
 };
 
 Scenario make_scenario(std::uint64_t seed);

@@ -14,6 +14,8 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 }
 }  // namespace
 
+std::uint32_t sim_earlier(std::uint32_t position) { return position == 0 ? 0 : static_cast<std::uint32_t>(mix(position) % position); }
+
 std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
   return mix(before ^ mix((std::uint64_t{position} << 32) | token));
 }
@@ -69,7 +71,8 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
-      slots_(ring_slots) {
+      slots_(ring_slots),
+      staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)) {
   for (Slot& s : slots_) {
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
@@ -81,6 +84,17 @@ std::vector<SlotHandles> SimDevice::ring() const {
   std::vector<SlotHandles> ring(slots_.size());
   for (std::uint32_t i = 0; i < ring.size(); ++i) ring[i].slot = i;
   return ring;
+}
+
+std::vector<CopyHandles> SimDevice::places() {
+  std::vector<CopyHandles> places(staging_.size());
+  for (std::uint32_t i = 0; i < places.size(); ++i) {
+    places[i].place = i;
+    places[i].staging = reinterpret_cast<std::uintptr_t>(staging_[i].data());
+    places[i].blocks = options_.spill_blocks;
+    places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
+  }
+  return places;
 }
 
 std::uint64_t& SimDevice::kv_at(std::uint32_t slot, std::uint32_t position) {
@@ -119,7 +133,9 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
-    state = sim_state(position == 0 ? 0 : kv_at(row.slot, position - 1), position, input);
+    std::uint64_t before = position == 0 ? 0 : kv_at(row.slot, position - 1);
+    if (options_.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), kv_at(row.slot, sim_earlier(position)));
+    state = sim_state(before, position, input);
     kv_at(row.slot, position) = state;
   }
   if (options_.window != 0) {
@@ -138,19 +154,53 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back(m.step), DeviceError{};
-  if (half) queue_.push_back(m.step);
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({m.step, {}}), DeviceError{};
+  if (half) queue_.push_back({m.step, {}});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
 
+DeviceError SimDevice::enqueue(const CopyBlocks& m) {
+  const std::uint64_t copy = m.copy.step;
+  const bool refused = options_.copy_refused.count(copy) > 0, half = options_.copy_half.count(copy) > 0;
+  if (!refused) queue_.push_back({{}, m});
+  if (!refused && !half) return {};
+  ++faults_.copy;
+  return {half ? DeviceError::Phase::forward : DeviceError::Phase::launch, ErrorCode::device_failed, 0, 0,
+          "the copy could not be enqueued (injected)"};
+}
+
+std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
+  EventDone done{{}, m.copy, static_cast<std::uint32_t>(slots_.size()) + m.handles.place, {}};
+  if (lost_) {
+    done.error = {DeviceError::Phase::readback, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
+    return done;
+  }
+  const bool fails = options_.copy_errors.count(m.copy.step) > 0;
+  const std::size_t n = fails ? m.blocks.size() / 2 : m.blocks.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint64_t* staged = staging_[m.handles.place].data() + i * options_.block_size;
+    std::uint64_t* block = kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
+    m.out ? std::copy(block, block + options_.block_size, staged) : std::copy(staged, staged + options_.block_size, block);
+  }
+  if (options_.copy_half.count(m.copy.step) > 0) return std::nullopt;
+  if (fails) {
+    ++faults_.copy;
+    done.error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "the copy failed half-way (injected)"};
+  }
+  return done;
+}
+
 std::optional<EventDone> SimDevice::run_head() {
-  const Shared<LaunchedStep> step = std::move(queue_.front());
+  const Work work = std::move(queue_.front());
   queue_.pop_front();
+  if (!work.step) return run_copy(work.copy);
+  const Shared<LaunchedStep>& step = work.step;
   const std::uint64_t number = step->ticket.step;
   EventDone done{{}, step->ticket, step->slot.slot, {}};
   if (options_.lose_at != 0 && number >= options_.lose_at) {
     ++faults_.lost;
+    lost_ = true;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_lost, 0, 0, "the device is gone (injected)"};
     return done;
   }

@@ -1,8 +1,8 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
-// table; so a block that was given away too early, a wrong table entry, a missing write or a wrong position shows up
-// as a wrong token. With a window it reads every position of it, and a row whose window has lost a block is poisoned.
-// Feed cells have tags and errors as DESIGN §5.2 says.
+// table: that of the position before, and that of an earlier one or with a window of all in it. So a block that was given
+// away too early, a wrong table entry, a missing write or a wrong position shows up as a wrong token; a row whose window
+// has lost a block is poisoned. Feed cells have tags and errors as DESIGN §5.2 says.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,8 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
+  std::uint32_t spill_places = 0;
+  std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
   // Faults, by step number.
   std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
   std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
@@ -37,12 +39,17 @@ struct SimDeviceOptions {
   std::set<std::uint64_t> half_enqueued;                       // is enqueued in part: half its rows run, and its event is never recorded
   std::uint64_t hang_at = 0;                                   // from this step on nothing completes; 0 = never
   std::set<std::pair<std::uint64_t, std::uint32_t>> nan_rows;  // (step number, row) whose logits are all NaN
+  std::set<std::uint64_t> copy_errors;                         // by the count of copies: fails when it is run
+  std::set<std::uint64_t> copy_refused;                        // is not enqueued
+  std::set<std::uint64_t> copy_half;                           // is enqueued, and its event is never recorded
   std::uint64_t lose_at = 0;                                   // from this step on the device is lost; 0 = never
 };
 
 ModelInfo sim_model(const SimDeviceOptions& options);
 
 // The model: the state after a token, the sum over the states of a window that one more makes, and the masked choice.
+// Without a window, what comes before a position is the state of the last one and that of sim_earlier(position).
+std::uint32_t sim_earlier(std::uint32_t position);
 std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
 std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
@@ -53,10 +60,14 @@ class SimDevice {
   SimDevice(const SimDeviceOptions& options, std::uint32_t ring_slots);
 
   std::vector<SlotHandles> ring() const;
+  std::vector<CopyHandles> places();
   // The error, if enqueueing fails.
   DeviceError enqueue(const Enqueue& m);
-  // Whether the oldest step that was enqueued can go on.
-  bool runnable() const { return !queue_.empty() && !(options_.hang_at != 0 && queue_.front()->ticket.step >= options_.hang_at); }
+  DeviceError enqueue(const CopyBlocks& m);
+  // Whether the oldest step or copy that was enqueued can go on.
+  bool runnable() const {
+    return !queue_.empty() && !(options_.hang_at != 0 && queue_.front().step && queue_.front().step->ticket.step >= options_.hang_at);
+  }
   bool hung() const { return !queue_.empty() && !runnable(); }
   // Runs it. None: its event was never recorded.
   std::optional<EventDone> run_head();
@@ -65,7 +76,7 @@ class SimDevice {
 
   // How often each fault struck.
   struct Faults {
-    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0;
+    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0, copy = 0;
     std::uint64_t missing = 0;  // rows that read or wrote where their table has no block
   };
   const Faults& faults() const { return faults_; }
@@ -81,6 +92,11 @@ class SimDevice {
     std::vector<Readback> readback;
     std::vector<float> logits;
   };
+  struct Work {  // a step, or a copy
+    Shared<LaunchedStep> step;
+    CopyBlocks copy;
+  };
+  std::optional<EventDone> run_copy(const CopyBlocks& m);
   void run_row(const LaunchedStep& step, std::uint32_t i);
   std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
   // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
@@ -90,7 +106,9 @@ class SimDevice {
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::uint64_t> kv_;  // [block][offset]
   std::vector<Slot> slots_;
-  std::deque<Shared<LaunchedStep>> queue_;
+  std::vector<std::vector<std::uint64_t>> staging_;  // by place
+  std::deque<Work> queue_;
+  bool lost_ = false;
   Faults faults_;
 };
 

@@ -7,7 +7,7 @@ namespace troupe::sim {
 namespace {
 
 TEST(Simulator, ThousandsOfSeedsBreakNoRuleAndTakeEveryPath) {
-  constexpr std::uint64_t kSeeds = 3000;
+  constexpr std::uint64_t kSeeds = 6000;
   Coverage coverage;
   std::uint64_t messages = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {

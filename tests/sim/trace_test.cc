@@ -56,7 +56,7 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
 }
 
 TEST(Trace, AFailureLeavesARecordingThatNamesTheRule) {
-  const Faults faults{SchedulerFault::deliver_twice, {}};
+  const Faults faults{SchedulerFault::deliver_twice, {}, {}};
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     const Scenario scenario = make_scenario(seed);
     if (run_scenario(scenario, faults).violation.empty()) continue;
@@ -96,16 +96,17 @@ TEST_P(TraceControls, TheCheckNamesTheRule) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TraceControls,
-                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}}, "R2"},
-                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}}, "R2"},
-                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}}, "R5"},
-                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}}, "R5"},
-                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}}, "R2"},
-                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish}, "R3"},
-                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback}, "R2"},
-                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early}, "R4"},
-                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length}, "R2"},
-                                         Control{"StaleCell", {{}, RouterFault::stale_cell}, "R6"}),
+                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}, {}}, "R2"},
+                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}, {}}, "R2"},
+                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}, {}}, "R5"},
+                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}, {}}, "R5"},
+                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}, {}}, "R2"},
+                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish, {}}, "R3"},
+                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback, {}}, "R2"},
+                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, "R4"},
+                                         Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, "R3"},
+                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, "R2"},
+                                         Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, "R6"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

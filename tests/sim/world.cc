@@ -15,6 +15,8 @@ actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
   c.depth = o.depth;
   c.max_batch = o.max_batch;
   c.step_tokens = o.step_tokens;
+  c.spill_places = o.device.spill_places;
+  c.spill_min_blocks = o.spill_min_blocks;
   c.fault = o.fault;
   return c;
 }
@@ -37,7 +39,7 @@ actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
 
 actors::Sender World::sender_of(Actor actor) {
   constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router,
-                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler};
+                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler,    actors::Sender::spill};
   return kSenders[static_cast<int>(actor)];
 }
 
@@ -51,14 +53,16 @@ World::World(const WorldOptions& o)
       dispatcher_(dispatcher_config(o), model_),
       scheduler_(scheduler_config(o), model_),
       router_(router_config(o), model_),
-      device_core_(ring_slots_, kStepTimeout),
+      device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
       sampler_(o.device.vocab),
+      files_(std::make_shared<SimFiles>(o.files)),
+      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
       writer_([this](const std::uint8_t* block, std::size_t size) { recording_.insert(recording_.end(), block, block + size); }) {
   if (options_.record) {
-    const actors::trace::CoreConfigs configs{dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout}, model_};
+    const actors::trace::CoreConfigs configs{dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, model_};
     recording_ = actors::trace::encode_file_start(actors::trace::make_header(configs, false));
   }
-  RingReady ready{{}, device_.ring()};
+  RingReady ready{{}, device_.ring(), device_.places()};
   sent(Actor::device, Actor::router, ready);
   received(Actor::router, ready);
   router_.on(ready, now_, router_out_);
@@ -117,6 +121,8 @@ template <class M>
 void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
   if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
+  if constexpr (std::is_same_v<M, CopyBlocks>) witness_.copy(m);
+  if constexpr (std::is_same_v<M, Saved>) witness_.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
     const auto it = expected_.find(m.request.get());
     if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
@@ -128,7 +134,8 @@ void World::route(Actor self, M m) {
     else if (++refusals_ > 16 + 2 * options_.max_batch)
       broken("R10: launches are refused in a loop");
   }
-  if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened>) refusals_ = 0;
+  if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
+    refusals_ = 0;
 
   if constexpr (std::is_same_v<M, SetTimer>)
   {
@@ -147,11 +154,14 @@ void World::route(Actor self, M m) {
     send(self, Actor::edge, m);
   else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
                      std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
-                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt>)
+                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
     send(self, Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply>)
+  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
+                     std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>)
     send(self, Actor::router, std::move(m));
-  else if constexpr (std::is_same_v<M, Enqueue>)
+  else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>)
+    send(self, Actor::spill, std::move(m));
+  else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, CopyBlocks>)
     send(self, Actor::stream, std::move(m));
   else if constexpr (std::is_same_v<M, Sample>)
     send(self, Actor::sampler, std::move(m));
@@ -170,6 +180,8 @@ void World::observe(const M& m) {
     witness_.apply(m.effect);
   else if constexpr (std::is_same_v<M, Completed>)
     witness_.completed(m);
+  else if constexpr (std::is_same_v<M, CopyDone>)
+    witness_.copy_done(m);
 }
 
 template <class Core, class M, class Out>
@@ -276,7 +288,12 @@ void World::deliver(Actor to, const Message& m) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
               send(Actor::stream, Actor::device,
                    Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
+            } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+              send(Actor::stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
             }
+            break;
+          case Actor::spill:
+            call(to, *spill_, x, spill_out_);
             break;
           case Actor::edge:
             if constexpr (std::is_same_v<M, SubmitReply>)
@@ -301,7 +318,7 @@ void World::deliver(Actor to, const Message& m) {
 // A timer that is due; with nothing else to do, time jumps to the next one.
 bool World::fire_timer(bool idle) {
   int next = -1;
-  for (int i = 0; i < 7; ++i)
+  for (int i = 0; i < 8; ++i)
     if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
@@ -350,6 +367,8 @@ void World::finish() {
   if (!device_core_.lost() &&
       (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
+  if (spill_->files() > 0 || spill_->bytes() > 0 || files_->count() > 0)
+    broken("R8: " + std::to_string(files_->count()) + " saved states are left");
   handling_ = 0;
   Teardown teardown;
   sent(Actor::edge, Actor::router, teardown);
@@ -399,7 +418,9 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
   std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
   const auto push = [&](Token id) {
     const auto position = static_cast<std::uint32_t>(states.size());
-    states.push_back(sim_state(position == 0 ? 0 : states.back(), position, id));
+    std::uint64_t before = position == 0 ? 0 : states.back();
+    if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
+    states.push_back(sim_state(before, position, id));
     state = states.back();
     if (device.window == 0) return;
     state = 0;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -21,9 +22,11 @@
 #include "actors/router/core.h"
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/spill/core.h"
 #include "actors/trace/witness.h"
 #include "actors/trace/writer.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/sim_files.h"
 
 namespace troupe::sim {
 
@@ -41,7 +44,11 @@ struct WorldOptions {
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
-  SimDeviceOptions device;
+  SimDeviceOptions device;  // with spill places, preempted sequences are saved
+  std::uint32_t spill_min_blocks = 0;
+  std::uint64_t spill_limit = ~std::uint64_t{0};
+  actors::SpillFault spill_fault = actors::SpillFault::none;
+  SimFilesOptions files;
 };
 
 // What a client saw of its newest request.
@@ -85,6 +92,8 @@ class World {
   actors::RouterCore& router() { return router_; }
   actors::DeviceCore& device_core() { return device_core_; }
   SimDevice& device() { return device_; }
+  actors::SpillCore& spill() { return *spill_; }
+  SimFiles& files() { return *files_; }
   TimeNs now() const { return now_; }
   // The bytes of a recording's file (actors/trace/format.h) of what happened so far, if `record`.
   std::vector<std::uint8_t> recording();
@@ -92,10 +101,11 @@ class World {
   bool keep_log = false;
 
  private:
-  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler };
-  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened,
-                               Launch, Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample,
-                               Sampled, Deliver, Halt>;
+  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill };
+  using Message =
+      std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
+                   Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
+                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState>;
   struct Queue {
     Actor from;
     Actor to;
@@ -141,6 +151,9 @@ class World {
   actors::RouterCore router_;
   actors::DeviceCore device_core_;
   actors::SamplerCore sampler_;
+  std::shared_ptr<SimFiles> files_;
+  std::unique_ptr<actors::SpillCore> spill_;
+  actors::SpillOutbox spill_out_;
   actors::DispatcherOutbox dispatcher_out_;
   actors::SchedulerOutbox scheduler_out_;
   actors::RouterOutbox router_out_;
@@ -148,7 +161,7 @@ class World {
   actors::SamplerOutbox sampler_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::optional<TimeNs> timers_[7];  // by actor
+  std::optional<TimeNs> timers_[8];  // by actor
   std::vector<SubmitReply> replies_;
   std::map<std::uint64_t, Stream> streams_;
   std::vector<Accepting> accepted_;  // by generation - 1
@@ -163,7 +176,7 @@ class World {
   TimeNs now_ = 1;
   std::vector<std::uint8_t> recording_;
   actors::trace::Writer writer_;
-  std::uint64_t sent_[7] = {};   // by actor
+  std::uint64_t sent_[8] = {};   // by actor
   std::uint64_t handling_ = 0;   // the message that is being handled
 };
 

@@ -128,6 +128,8 @@ class Exporter {
       if (done == nullptr) continue;
       const auto it = enqueued.find(done->ticket);
       if (it == enqueued.end()) continue;
+      const auto* enqueue = std::get_if<Enqueue>(&r_.sent(it->second->head.seq)->message);
+      if (enqueue->step->slot.slot != done->ring_slot) continue;  // of a copy, which is numbered apart
       if (!stream_named_) {
         stream_named_ = true;
         add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"device stream"}}}})", kStreamTrack));

@@ -187,9 +187,9 @@ class Counter {
     kv_total_ = m.facts.total_blocks;
   }
   void on(const Event& e, const EventDone& m) {
-    done_[m.ticket] = e.head.time;
     const auto started = started_.find(m.ticket);
-    if (started == started_.end()) return;
+    if (started == started_.end() || slot_[m.ticket] != m.ring_slot) return;  // of a copy, which is numbered apart
+    done_[m.ticket] = e.head.time;
     const TimeNs begin = std::max(started->second, last_done_);
     busy_ += e.head.time - begin;
     step_.add(e.head.time - begin);
@@ -208,6 +208,7 @@ class Counter {
     const auto* enqueue = std::get_if<Enqueue>(&sent->message);
     if (enqueue == nullptr) return;
     started_[enqueue->step->ticket] = e.head.time;
+    slot_[enqueue->step->ticket] = enqueue->step->slot.slot;
     const Event* cause = r_.sent(sent->head.cause);  // Launch
     cause = cause != nullptr ? r_.sent(cause->head.cause) : nullptr;
     const auto* settled = cause != nullptr ? std::get_if<Settled>(&cause->message) : nullptr;
@@ -253,6 +254,7 @@ class Counter {
                 in_flight_ = 0, overruns_ = 0;
   std::uint32_t kv_used_ = 0, kv_total_ = 0;
   std::map<Ticket, TimeNs> done_, started_;
+  std::map<Ticket, std::uint32_t> slot_;  // of the ring
   std::map<Ticket, std::vector<SeqId>> seqs_;
   std::set<SeqId> released_;
   TimeNs last_done_ = 0, busy_ = 0;

@@ -49,6 +49,8 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.depth = depth;
   settings.max_batch = options.max_batch;
   settings.fault = fault;
+  settings.spill_dir = options.spill_dir;
+  settings.spill_limit = options.spill_limit << 20;
   settings.trace.file = options.trace;
   settings.trace.redact = options.trace_redact;
   Engine engine;

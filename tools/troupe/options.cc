@@ -37,6 +37,9 @@ po::options_description common_options() {
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
   add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
+      "save what preempted requests had computed in files there (default: compute it again)");
+  add("spill-limit", po::value<std::int64_t>()->default_value(4096)->value_name("MIB"), "most that lies in it at a time");
   add("log-level", po::value<std::string>()->default_value("warning")->value_name("LEVEL"), "trace, debug, info, warning, error or off");
   return out;
 }
@@ -61,6 +64,8 @@ CommonOptions to_common(const po::variables_map& values) {
   out.block_size = to_count(values, "block-size", 1, 1024);
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
+  if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
+  out.spill_limit = to_count(values, "spill-limit", 0, 1u << 24);
   out.log_level = values["log-level"].as<std::string>();
   if (values.count("trace") != 0) out.trace = values["trace"].as<std::string>();
   if (values.count("trace-redact") != 0) out.trace_redact = values["trace-redact"].as<bool>();
@@ -112,7 +117,7 @@ void add_trace_options(po::options_description& own) {
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--log-level"}) {
+  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--spill-dir", "--spill-limit", "--log-level"}) {
     if (word == name) return true;
   }
   return false;

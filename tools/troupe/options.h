@@ -30,6 +30,8 @@ struct CommonOptions {
   std::uint32_t block_size = 16;
   std::uint32_t threads = 0;     // 0 = one per CPU
   bool exact = false;
+  std::string spill_dir;         // empty = preempted requests are computed again
+  std::uint64_t spill_limit = 4096;  // MiB
   std::string log_level = "warning";
   std::string trace;             // where to record messages; empty = nowhere
   bool trace_redact = false;

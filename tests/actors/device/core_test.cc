@@ -28,14 +28,17 @@ class DeviceCoreTest : public ::testing::Test {
     out.drain([&](auto&& x) {
       if constexpr (std::is_same_v<std::decay_t<decltype(x)>, ReadSlot>) {
         reads.push_back(std::move(x));
+      } else if constexpr (std::is_same_v<std::decay_t<decltype(x)>, CopyDone>) {
+        copies.push_back(std::move(x));
       } else {
         timers.push_back(x.at);
       }
     });
   }
-  DeviceCore core{3, kTimeout};
+  DeviceCore core{3, kTimeout, 2};
   DeviceOutbox out;
   std::vector<ReadSlot> reads;
+  std::vector<CopyDone> copies;
   std::vector<TimeNs> timers;
 };
 
@@ -51,6 +54,42 @@ TEST_F(DeviceCoreTest, ReadsWhenTheEventFollowsTheWatch) {
   EXPECT_EQ(reads[0].n_logits, 1u);
   EXPECT_EQ(reads[0].error.code, ErrorCode::none);
   EXPECT_EQ(core.watched(), 0u);
+}
+
+// Places follow the ring's slots; copies are numbered apart from steps, and neither waits for the other's answer.
+TEST_F(DeviceCoreTest, CopiesAreAnsweredApartFromSteps) {
+  on(watch(7, 0));
+  on(watch(1, 3));
+  on(done(2, 4));
+  on(watch(2, 4));
+  EXPECT_TRUE(copies.empty()) << "copy 1 is not done, and they are answered in order";
+  EXPECT_EQ(core.watched(), 3u);
+  on(done(1, 3));
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[0].copy, t(1));
+  EXPECT_EQ(copies[0].place, 0u);
+  EXPECT_EQ(copies[1].place, 1u);
+  EXPECT_EQ(copies[1].error.code, ErrorCode::none);
+  EXPECT_TRUE(reads.empty());
+  on(watch(3, 3, ErrorCode::device_failed));
+  ASSERT_EQ(copies.size(), 3u);
+  EXPECT_EQ(copies[2].error.code, ErrorCode::device_failed);
+  on(done(7, 0));
+  EXPECT_EQ(reads.size(), 1u);
+}
+
+TEST_F(DeviceCoreTest, ACopyThatDoesNotCompleteIsALostDevice) {
+  on(watch(1, 3), 10);
+  ASSERT_EQ(timers, (std::vector<TimeNs>{10 + kTimeout}));
+  on(watch(7, 0), 20);
+  on(Tick{}, 10 + kTimeout);
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].error.code, ErrorCode::device_lost);
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].error.code, ErrorCode::device_lost);
+  on(watch(2, 4), 30 + kTimeout);
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[1].error.code, ErrorCode::device_lost) << "so is every later one";
 }
 
 TEST_F(DeviceCoreTest, ReadsWhenTheWatchFollowsTheEvent) {
@@ -115,7 +154,7 @@ TEST_F(DeviceCoreTest, DuplicatesAreDropped) {
   EXPECT_EQ(reads.size(), 2u);
   on(done(1, 0));  // late, the slot has moved on
   EXPECT_EQ(core.ignored(), 5u);
-  on(done(9, 3));  // no such slot
+  on(done(9, 5));  // no such slot
   EXPECT_EQ(core.ignored(), 6u);
   EXPECT_EQ(reads.size(), 2u);
 }

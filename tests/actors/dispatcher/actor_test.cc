@@ -27,7 +27,7 @@ class MuteScheduler : public SchedulerActor::base {
   MuteScheduler(caf::actor_config& config, Seen* seen) : SchedulerActor::base(config), seen_(seen) {}
   behavior_type make_behavior() override {
     return {[](const Attach&) {}, [this](const Admit&) { ++seen_->admits; }, [](const CancelRequest&) {}, [](const Opened&) {},
-            [](const Accepted&) {}, [](const Settled&) {}, [](const Sampled&) {}, [](const Applied&) {}, [](const Tick&) {},
+            [](const Saved&) {}, [](const Accepted&) {}, [](const Settled&) {}, [](const Sampled&) {}, [](const Applied&) {}, [](const Tick&) {},
             [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const Ask&) { return SchedulerFigures{}; }};
   }
 

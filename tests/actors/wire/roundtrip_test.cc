@@ -46,7 +46,8 @@ template <> Drained sample() { return {kCtx}; }
 template <> Halt sample() { return {kCtx, kError}; }
 template <> Tick sample() { return {kCtx}; }
 template <> Open sample() { return {kCtx, kId, 12, {1, 1}}; }
-template <> Opened sample() { return {kCtx, kId, {1, 5}, 3, 16, kDeviceError, kFacts}; }
+template <> Opened sample() { return {kCtx, kId, {1, 5}, 3, 16, kDeviceError, kFacts, {1, 4}, true}; }
+template <> Saved sample() { return {kCtx, kId, {1, 5}, 40, kDeviceError, kFacts}; }
 template <> Launch sample() {
   StepPlan p;
   p.ticket = kTicket;
@@ -76,7 +77,7 @@ template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", 
 template <> LoraReply sample() { return {kCtx, {"pirate", {1, 1}, 30}, kDeviceError}; }
 template <> Teardown sample() { return {kCtx}; }
 template <> TornDown sample() { return {kCtx, kFacts}; }
-template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}}; }
+template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}, {{0, 1, 2, 3, 4}}}; }
 template <> Enqueue sample() {
   LaunchedStep s;
   s.ticket = kTicket;
@@ -90,6 +91,13 @@ template <> Enqueue sample() {
 template <> Watch sample() { return {kCtx, kTicket, 1, 2, 1, kDeviceError}; }
 template <> EventDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
 template <> Completed sample() { return {kCtx, 1, sample<Settled>().result}; }
+template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5}, true, {7, 8, 9}}; }
+template <> CopyDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
+template <> WriteState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> StateWritten sample() { return {kCtx, 1, {1, 5}, kError}; }
+template <> ReadState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> StateRead sample() { return {kCtx, 1, {1, 5}, kError}; }
+template <> DropState sample() { return {kCtx, {1, 5}}; }
 template <> Sample sample() {
   SampleBatch b;
   b.ticket = kTicket;

@@ -70,6 +70,22 @@ TEST_P(Exact, ChunkingDoesNotMatter) {
   }
 }
 
+// What a sequence had computed goes on in other blocks, in the middle of one too.
+TEST_P(Exact, CopiedBlocksDoNotMatter) {
+  const auto ids = tokens_of(3);
+  const Logits want = alone(ids);
+  for (const std::uint32_t n : {1u, 16u, 21u, 48u}) {
+    LlamaRig rig(path(), options(), 5 + n);
+    (void)rig.run({{.slot = 0, .position = 0, .ids = {ids.begin(), ids.begin() + n}}});
+    const auto copied = rig.copy_slot(0, 1);
+    ASSERT_TRUE(copied) << copied.error().what;
+    // The old blocks are another's now.
+    (void)rig.run({{.slot = 0, .position = 0, .ids = tokens_of(9, n)}});
+    for (std::uint32_t p = n; p < n + 8; ++p)
+      EXPECT_TRUE(same_bits(rig.run({{.slot = 1, .position = p, .ids = {ids[p]}}}).logits[0], want[p])) << "position " << p;
+  }
+}
+
 TEST_P(Exact, BatchAndRowIndexDoNotMatter) {
   const auto ids = tokens_of(2);
   const Logits want = alone(ids);

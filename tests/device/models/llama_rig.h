@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/host/driver.h"
@@ -110,11 +111,27 @@ class LlamaRig {
     blocks_[slot].clear();
   }
 
+  // Copies the KV of slot `from` into new blocks of slot `to`, by way of page-locked memory.
+  Result<void> copy_slot(std::uint32_t from, std::uint32_t to) {
+    const std::size_t bytes = blocks_[from].size() * model_->kv_block_bytes();
+    TROUPE_TRY(void* memory, driver_->alloc_host_pinned(bytes));
+    TROUPE_TRY(model_->copy_blocks_out(blocks_[from], memory, stream_));
+    for (std::uint32_t i = 0; i < blocks_[from].size(); ++i) {
+      pending_.push_back({to, i, free_.back()});
+      blocks_[to].push_back(free_.back());
+      free_.pop_back();
+    }
+    TROUPE_TRY(model_->copy_blocks_in(blocks_[to], memory, stream_));
+    TROUPE_TRY(driver_->record_event(rings_[next_ring_].event, stream_));
+    TROUPE_TRY(driver_->event_synchronize(rings_[next_ring_].event));
+    return driver_->free_host_pinned(memory, bytes);
+  }
+
   // Enqueues a step and returns its ring slot. cover: the rows' block tables are extended as they need.
   Result<std::uint32_t> launch(const std::vector<RigRow>& rows, bool cover = true) {
     const std::uint32_t ring = next_ring_;
     Ring& r = rings_[ring];
-    r.rows.clear(), r.tokens.clear(), r.deltas.clear();
+    r.rows.clear(), r.tokens.clear(), r.deltas = std::exchange(pending_, {});
     std::uint32_t outputs = 0;
     for (const RigRow& row : rows) {
       DeviceRow d;
@@ -199,6 +216,7 @@ class LlamaRig {
   std::vector<DevicePtr> cell_arrays_;
   std::vector<std::uint32_t> free_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
+  std::vector<TableDelta> pending_;  // for the next step
   std::uint32_t next_ring_ = 0;
   std::uint64_t step_ = 0;
 };

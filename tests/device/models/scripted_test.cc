@@ -221,6 +221,57 @@ TEST(Scripted, NothingIsReadBackBeforeTheEvent) {
   rig.close();
 }
 
+// In the order of the stream: what a step before wrote is copied, and what is copied in is there for the step after.
+TEST(Scripted, BlocksAreCopiedInTheStreamsOrder) {
+  Rig rig({.block_size = 4});
+  const auto prompt = ids(10, 1);
+  RigStep first, second, right;
+  first.ticket = {1, 1};
+  first.deltas = {{0, 0, 7}, {0, 1, 3}, {0, 2, 9}};
+  first.host(0, 0, prompt);
+  second.ticket = {1, 2};
+  second.deltas = {{1, 0, 20}, {1, 1, 21}, {1, 2, 22}};
+  second.host(1, 10, {5});
+  const std::size_t bytes = 3 * rig.model->kv_block_bytes();
+  void* memory = rig.driver->alloc_host_pinned(bytes).value();
+  const std::vector<BlockId> from{7, 3, 9}, to{20, 21, 22};
+  ASSERT_FALSE(rig.enqueue(first, 0).has_error());
+  ASSERT_FALSE(rig.model->copy_blocks_out(from, memory, rig.stream).has_error());
+  ASSERT_FALSE(rig.model->copy_blocks_in(to, memory, rig.stream).has_error());
+  ASSERT_FALSE(rig.enqueue(second, 1).has_error());
+  ASSERT_FALSE(rig.wait(1).has_error());
+  right.ticket = {1, 3};
+  right.host(0, 10, {5});
+  ASSERT_FALSE(rig.run(right, 2).has_error());
+  EXPECT_EQ(rig.slots[1].rows[0].id, rig.slots[2].rows[0].id);
+
+  // A copy that lost a block would be noticed.
+  ASSERT_FALSE(rig.model->copy_blocks_in(std::vector<BlockId>{21}, memory, rig.stream).has_error());
+  RigStep wrong = second;
+  wrong.ticket = {1, 4};
+  ASSERT_FALSE(rig.run(wrong, 0).has_error());
+  EXPECT_NE(rig.slots[0].rows[0].id, rig.slots[2].rows[0].id);
+  ASSERT_FALSE(rig.driver->free_host_pinned(memory, bytes).has_error());
+  rig.close();
+}
+
+TEST(Scripted, CopiesAreRefusedWhole) {
+  Rig rig({.kv_blocks = 9});
+  std::vector<std::byte> memory(9 * rig.model->kv_block_bytes());
+  EXPECT_EQ(rig.model->copy_blocks_out(std::vector<BlockId>{0, 9}, memory.data(), rig.stream).error().code, ErrorCode::bad_plan);
+  struct Gate {
+    std::binary_semaphore open{0};
+  } gate;
+  const HostFunction hold{[](void* g) { return static_cast<Gate*>(g)->open.acquire(), ErrorCode::none; }, &gate};
+  ASSERT_FALSE(rig.driver->enqueue_host_function(hold, rig.stream).has_error());
+  std::uint32_t taken = 0;
+  while (!rig.model->copy_blocks_out(std::vector<BlockId>{0}, memory.data(), rig.stream).has_error()) ++taken;
+  EXPECT_EQ(taken, 8u);
+  EXPECT_EQ(rig.model->copy_blocks_in(std::vector<BlockId>{0}, memory.data(), rig.stream).error().code, ErrorCode::overloaded);
+  gate.open.release();
+  rig.close();
+}
+
 TEST(Scripted, AStepTakesItsTime) {
   Rig rig({.step_ns = 300'000, .row_ns = 50'000, .token_ns = 1'000, .spin_ns = 100'000, .log_steps = 2});
   for (std::uint64_t n = 1; n <= 3; ++n) {

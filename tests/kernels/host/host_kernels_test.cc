@@ -30,6 +30,29 @@ TEST(Embed, IsTheRowDequantized) {
   }
 }
 
+// A block's bytes in every layer go out and into another block, and no other byte changes.
+TEST(Blocks, AreCopiedWholeAndNothingElseIs) {
+  for (const bool exact : {false, true}) {
+    const auto k = make_host_kernels({.exact = exact, .block_size = 5});
+    KvCache kv{nullptr, 3, 7, 5, 2, 24};
+    std::vector<std::uint8_t> data(k->kv_bytes(kv));
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+    kv.data = data.data();
+    const std::size_t bytes = k->kv_block_bytes(kv);
+    ASSERT_EQ(bytes * kv.n_blocks, data.size());
+    std::vector<std::uint8_t> memory(bytes);
+    const auto before = data;
+    k->read_block(kv, 6, memory.data());
+    EXPECT_EQ(data, before);
+    k->write_block(kv, 2, memory.data());
+    const std::size_t layer = data.size() / kv.n_layers, block = layer / kv.n_blocks;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      const bool written = i % layer / block == 2;
+      ASSERT_EQ(data[i], written ? before[i + 4 * block] : before[i]) << i;
+    }
+  }
+}
+
 TEST(NormHeads, IsTheNormOfEachHeadInPlace) {
   std::vector<float> portable;
   for (Target target : targets()) {

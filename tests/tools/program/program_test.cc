@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -179,6 +180,25 @@ TEST(Program, RunGivesALineForEachRequest) {
   }
   EXPECT_EQ(results.at("1").contains("seed"), true);
   EXPECT_EQ(results.at("7").at("logprobs").as_array().size(), results.at("7").at("token_ids").as_array().size());
+}
+
+// A small KV pool, with a folder for what preempted requests had computed: the same tokens, and nothing is left there.
+TEST(Program, SpillingChangesNoTokenAndLeavesNoFile) {
+  std::string requests;
+  for (int i = 0; i < 10; ++i)
+    requests += json::serialize(json::object{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 70}, {"ignore_eos", true}}) + "\n";
+  const std::string folder = ::testing::TempDir() + "/spilled";
+  const auto right = by_id(troupe({"run", "--block-size", "4", "-"}, requests).out);
+  const Ran ran = troupe({"run", "--block-size", "4", "--kv-blocks", "60", "--spill-dir", folder, "-"}, requests);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  auto results = by_id(ran.out);
+  ASSERT_EQ(results.size(), 10u);
+  for (auto& [id, result] : results) EXPECT_EQ(result.at("token_ids"), right.at(id).at("token_ids")) << id;
+  EXPECT_TRUE(std::filesystem::is_directory(folder));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  const Ran refused = troupe({"run", "--spill-dir", "/nonexistent/no/such", "-"}, requests);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("--spill-dir"), std::string::npos) << refused.err;
 }
 
 TEST(Program, BadLinesFailAloneAndTheExitStatusSaysSo) {
