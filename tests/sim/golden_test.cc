@@ -68,7 +68,7 @@ const Golden kGolden[] = {
        post(w, 1, 8, 10);
        post(w, 2, 8, 10);
      }},
-    {"spill", "Saved 2#2",
+    {"spill", "StateRead s1.131073 ok",
      [](WorldOptions& o) {
        o.device.kv_blocks = 6;
        o.device.spill_places = 1;
