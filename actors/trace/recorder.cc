@@ -107,11 +107,13 @@ bool Recorder::pass() {
       ops.write(writer_, filled, message);
     });
     if (const std::uint64_t lost = lane->take_lost()) {
-      lost_ += lost;
+      lost_.fetch_add(lost, std::memory_order_relaxed);
       writer_.lost(lost, now_ns());
     }
   }
   writer_.flush();
+  messages_.store(writer_.messages(), std::memory_order_relaxed);
+  bytes_.store(writer_.bytes(), std::memory_order_relaxed);
   if (const ErrorCode code = writer_.take_fault(); code != ErrorCode::none) dump_fault(code);
   return any;
 }
@@ -165,8 +167,7 @@ Result<void> Recorder::stop() {
 }
 
 RecorderFigures Recorder::figures() const {
-  const std::lock_guard lock(mutex_);
-  return {writer_.messages(), writer_.bytes(), lost_};
+  return {messages_.load(std::memory_order_relaxed), bytes_.load(std::memory_order_relaxed), lost_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace troupe::actors::trace

@@ -66,7 +66,7 @@ class Recorder {
   Writer writer_;
   int fd_ = -1;
   Result<void> file_;
-  std::uint64_t lost_ = 0;
+  std::atomic<std::uint64_t> messages_{0}, bytes_{0}, lost_{0};
   bool fault_dumped_ = false;
   bool stopping_ = false;
   std::atomic<bool> asleep_{false};

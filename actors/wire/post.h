@@ -93,7 +93,7 @@ class Post {
   std::size_t elements_made() const { return pool_.made(); }
 
  private:
-  static constexpr std::size_t kLane = 256 * 1024;  // some tens of steps
+  static constexpr std::size_t kLane = 512 * 1024;  // some hundreds of steps
   static constexpr std::size_t kDriverLane = 16 * 1024;
 
   template <class M> void record(const M& message, std::uint64_t seq, Party from, Party to, TimeNs now) {

@@ -6,6 +6,7 @@
 #include "actors/trace/check.h"
 #include "actors/trace/diff.h"
 #include "actors/trace/reader.h"
+#include "tools/trace/html.h"
 #include "tools/trace/lines.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/story.h"
@@ -19,6 +20,7 @@ void look(const Recording& r) {
   (void)diff(r, r);
   (void)troupe::tools::stats(r);
   (void)troupe::tools::perfetto(r);
+  (void)troupe::tools::html(r);
   troupe::tools::LineFilter filter;
   filter.client = 1;
   troupe::tools::LinePicker picker(filter);
