@@ -56,48 +56,25 @@ World::World(const WorldOptions& o)
       device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
       sampler_(o.device.vocab),
       files_(std::make_shared<SimFiles>(o.files)),
-      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
-      writer_([this](const std::uint8_t* block, std::size_t size) { recording_.insert(recording_.end(), block, block + size); }) {
-  if (options_.record) {
-    const actors::trace::CoreConfigs configs{dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, model_};
-    recording_ = actors::trace::encode_file_start(actors::trace::make_header(configs, false));
-  }
+      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)) {
+  if (o.record)
+    recorder_.begin({dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, model_});
   RingReady ready{{}, device_.ring(), device_.places()};
   sent(Actor::device, Actor::router, ready);
   received(Actor::router, ready);
   router_.on(ready, now_, router_out_);
 }
 
-std::vector<std::uint8_t> World::recording() {
-  writer_.flush();
-  return recording_;
-}
+std::vector<std::uint8_t> World::recording() { return recorder_.bytes(); }
 
 template <class M>
 void World::sent(Actor from, Actor to, M& m) {
-  if (!options_.record) return;
-  actors::trace::RecordHead head;
-  head.from = {sender_of(from), 0};
-  head.to = {sender_of(to), 0};
-  if constexpr (std::is_same_v<M, Deliver>) head.to.sender = actors::Sender::delivery;
-  head.seq = actors::seq_base(head.from) | ++sent_[static_cast<int>(from)];
-  head.cause = handling_;
-  head.time = now_;
-  if constexpr (requires { m.ctx; }) m.ctx = {head.seq, head.cause};
-  writer_.sent(head, m);
+  recorder_.sent(sender_of(from), sender_of(to), now_, m);
 }
 
 template <class M>
 void World::received(Actor to, const M& m) {
-  if (!options_.record) return;
-  actors::trace::RecordHead head;
-  head.kind = actors::trace::RecordKind::received;
-  head.seq = handling_ = m.ctx.seq;
-  head.time = now_;
-  head.to = {sender_of(to), 0};
-  if constexpr (std::is_same_v<M, Deliver>) head.to.sender = actors::Sender::delivery;
-  head.type = actors::trace::kTypeOf<M>;
-  writer_.received(head);
+  recorder_.received(sender_of(to), now_, m);
 }
 
 void World::send(Actor from, Actor to, Message m) {
@@ -137,12 +114,10 @@ void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
     refusals_ = 0;
 
-  if constexpr (std::is_same_v<M, SetTimer>)
-  {
+  if constexpr (std::is_same_v<M, SetTimer>) {
     sent(self, self, m);
     timers_[static_cast<int>(self)] = m.at;
-  }
-  else if constexpr (std::is_same_v<M, ReadSlot>)
+  } else if constexpr (std::is_same_v<M, ReadSlot>)
     send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
   else if constexpr (std::is_same_v<M, SubmitReply>)
     send(self, Actor::edge, m);
@@ -323,7 +298,7 @@ bool World::fire_timer(bool idle) {
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
   timers_[next].reset();
-  handling_ = 0;
+  recorder_.at_the_edge();
   Tick tick;
   sent(static_cast<Actor>(next), static_cast<Actor>(next), tick);
   deliver(static_cast<Actor>(next), tick);
@@ -338,7 +313,7 @@ bool World::step() {
   now_ += 1000;
   if (fire_timer(ready_.empty() && !device)) return true;
   if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
-    handling_ = 0;
+    recorder_.at_the_edge();
     if (auto done = device_.run_head()) send(Actor::edge, Actor::device, std::move(*done));
     return true;
   }
@@ -369,7 +344,7 @@ void World::finish() {
     broken("R8: not everything came back: " + label(f));
   if (spill_->files() > 0 || spill_->bytes() > 0 || files_->count() > 0)
     broken("R8: " + std::to_string(files_->count()) + " saved states are left");
-  handling_ = 0;
+  recorder_.at_the_edge();
   Teardown teardown;
   sent(Actor::edge, Actor::router, teardown);
   received(Actor::router, teardown);
@@ -399,17 +374,17 @@ void World::post(Request request, const Stream* expected) {
   const std::uint64_t seed = random_();
   auto shared = Shared<Request>::of(std::move(request));
   if (expected != nullptr) expected_[shared.get()] = expected;
-  handling_ = 0;
+  recorder_.at_the_edge();
   send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
 }
 
 void World::cancel(std::uint64_t client) {
-  handling_ = 0;
+  recorder_.at_the_edge();
   send(Actor::edge, Actor::dispatcher, Cancel{{}, client});
 }
 
 void World::drain() {
-  handling_ = 0;
+  recorder_.at_the_edge();
   send(Actor::edge, Actor::dispatcher, Drain{});
 }
 

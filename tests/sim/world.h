@@ -24,9 +24,9 @@
 #include "actors/scheduler/core.h"
 #include "actors/spill/core.h"
 #include "actors/trace/witness.h"
-#include "actors/trace/writer.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_files.h"
+#include "tests/sim/sim_recorder.h"
 
 namespace troupe::sim {
 
@@ -120,7 +120,6 @@ class World {
   };
 
   void send(Actor from, Actor to, Message m);
-  // Numbers the message and records it.
   static actors::Sender sender_of(Actor actor);
   template <class M>
   void sent(Actor from, Actor to, M& m);
@@ -174,10 +173,7 @@ class World {
   std::uint64_t order_ = 0;
   std::uint32_t refusals_ = 0;  // launches refused since anything else happened
   TimeNs now_ = 1;
-  std::vector<std::uint8_t> recording_;
-  actors::trace::Writer writer_;
-  std::uint64_t sent_[8] = {};   // by actor
-  std::uint64_t handling_ = 0;   // the message that is being handled
+  SimRecorder recorder_;
 };
 
 // The stream that the simulated model gives `request` when nothing disturbs it: the oracle for R1.
