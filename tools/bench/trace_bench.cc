@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "actors/trace/reader.h"
+#include "actors/trace/replay.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench/scripted_bench.h"
 
@@ -30,6 +33,26 @@ double median(std::vector<double> xs) {
   return xs[xs.size() / 2];
 }
 
+// A long recording on the scripted device: whether it holds, and how fast it is run again.
+Result<void> bench_replay(Report& report, const std::string& file, int cpu) {
+  report.section("Replay of 32 rows, 13000 steps of 1 ms");
+  ScriptedRun run{.rows = 32, .steps = 13'000, .cpu = cpu};
+  run.trace = options_of(2, file);
+  TROUPE_TRY(auto figures, run_mailboxes(run));
+  TROUPE_TRY(auto recording, actors::trace::read_recording(file));
+  const auto begin = std::chrono::steady_clock::now();
+  TROUPE_TRY(auto again, actors::trace::replay(recording));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double real = static_cast<double>(recording.events.back().head.time - recording.events.front().head.time) / 1e9;
+  if (again.difference) return Error{ErrorCode::internal, "the replay differs: " + again.difference->what};
+  report.add("messages taken up again", static_cast<double>(again.handled), "");
+  report.add("messages sent again, all the same", static_cast<double>(again.compared), "");
+  report.add("records lost", static_cast<double>(figures.trace_lost), "");
+  report.add("bytes a message", static_cast<double>(recording.bytes) / static_cast<double>(recording.sent_at.size()), "");
+  report.add("times faster than it was", real / seconds, "");
+  return success();
+}
+
 }  // namespace
 
 Result<void> bench_trace(Report& report, const std::string& model, int cpu) {
@@ -49,6 +72,7 @@ Result<void> bench_trace(Report& report, const std::string& model, int cpu) {
   }
   for (std::size_t mode = 0; mode < kModes.size(); ++mode) report.add(fmt::format("{}: host loop", kModes[mode]), median(loop[mode]), "us");
   report.add("file: bytes a step", median(bytes[2]), "");
+  TROUPE_TRY(bench_replay(report, file, cpu));
   if (!model.empty()) {
     report.section("Recording: default model, batch 8; median of rounds");
     std::array<std::unique_ptr<ModelBench>, kModes.size()> benches;
