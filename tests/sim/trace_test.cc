@@ -55,6 +55,31 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
   EXPECT_GT(tokens, 10'000u);
 }
 
+TEST(Trace, TheReplayNoticesAChangedMessageAndStopsWhereItIsTold) {
+  trace::Recording r = parsed(recorded(1).recording);
+  std::uint64_t half = 0;
+  for (const trace::Event& e : r.events)
+    if (e.head.kind == trace::RecordKind::received && e.head.to.sender == actors::Sender::scheduler) half = half == 0 ? e.head.seq : half;
+  const auto all = trace::replay(r), part = trace::replay(r, {.until = half});
+  ASSERT_TRUE(all && part);
+  EXPECT_FALSE(part.value().difference);
+  EXPECT_LT(part.value().handled, all.value().handled);
+  EXPECT_NE(part.value().state, all.value().state);
+  EXPECT_NE(part.value().state.find("\"scheduler\": {\"waiting\": "), std::string::npos) << part.value().state;
+  for (trace::Event& e : r.events) {
+    auto* deliver = std::get_if<Deliver>(&e.message);
+    if (deliver == nullptr || deliver->batch->events.empty()) continue;
+    TokenBatch other = *deliver->batch;
+    other.events[0].id ^= 1;
+    deliver->batch = Shared<TokenBatch>::of(std::move(other));
+    break;
+  }
+  const auto changed = trace::replay(r);
+  ASSERT_TRUE(changed);
+  ASSERT_TRUE(changed.value().difference);
+  EXPECT_NE(changed.value().difference->what.find("Tokens{"), std::string::npos) << changed.value().difference->what;
+}
+
 TEST(Trace, AFailureLeavesARecordingThatNamesTheRule) {
   const Faults faults{SchedulerFault::deliver_twice, {}, {}};
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
