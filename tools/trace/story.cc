@@ -146,6 +146,10 @@ class Counter {
     for (const Event& e : r_.events) {
       if (e.head.kind == RecordKind::sent) {
         ++messages_[e.head.type];
+        if (r_.received(e.head.seq) != nullptr) {
+          Hop& hop = hops_[{e.head.from.sender, r_.received(e.head.seq)->head.to.sender}];
+          hop.most = std::max(hop.most, ++hop.waiting);
+        }
         std::visit([&](const auto& m) { on(e, m); }, e.message);
       } else if (e.head.kind == RecordKind::received) {
         taken(e);
@@ -204,7 +208,9 @@ class Counter {
   void taken(const Event& e) {
     const Event* sent = r_.sent(e.head.seq);
     if (sent == nullptr) return;
-    hops_[{sent->head.from.sender, e.head.to.sender}].add(e.head.time - sent->head.time);
+    Hop& hop = hops_[{sent->head.from.sender, e.head.to.sender}];
+    hop.time.add(e.head.time - sent->head.time);
+    if (hop.waiting > 0) --hop.waiting;
     const auto* enqueue = std::get_if<Enqueue>(&sent->message);
     if (enqueue == nullptr) return;
     started_[enqueue->step->ticket] = e.head.time;
@@ -242,7 +248,8 @@ class Counter {
     out += fmt::format("a step on the device: {}\n", step_.text());
     out += fmt::format("device busy {:.1f} %; idle between steps: {}\n", share(static_cast<double>(busy_), static_cast<double>(span)),
                        idle_.text());
-    for (auto& [ends, hop] : hops_) out += fmt::format("{} > {}: {}\n", name(ends.first), name(ends.second), hop.text());
+    for (auto& [ends, hop] : hops_)
+      out += fmt::format("{} > {}: at most {} waiting; {}\n", name(ends.first), name(ends.second), hop.most, hop.time.text());
     for (std::uint16_t t = 1; t < kTypes; ++t)
       if (messages_[t] != 0) out += fmt::format("{:>10} {}\n", messages_[t], type_name(t));
     return out;
@@ -259,7 +266,11 @@ class Counter {
   std::set<SeqId> released_;
   TimeNs last_done_ = 0, busy_ = 0;
   Series loop_, step_, idle_;
-  std::map<std::pair<Sender, Sender>, Series> hops_;
+  struct Hop {  // one actor's mailbox, as far as another fills it
+    Series time;
+    std::uint32_t waiting = 0, most = 0;
+  };
+  std::map<std::pair<Sender, Sender>, Hop> hops_;
 };
 
 }  // namespace
