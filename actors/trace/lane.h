@@ -53,13 +53,13 @@ class Lane {
     publish();
   }
 
-  // The consumer's: f(head, message or null, ops) for each record there is, oldest first. Whether there was any.
+  // The consumer's: f(head, message or null, ops) for each record there is, or for the `most` oldest. Whether there was any.
   template <class F>
-  bool drain(F&& f) {
+  bool drain(F&& f, std::size_t most = SIZE_MAX) {
     std::uint64_t at = read_.load(std::memory_order_relaxed);
     const std::uint64_t end = written_.load(std::memory_order_acquire);
     const bool any = at != end;
-    while (at != end) {
+    for (; at != end && most > 0; --most) {
       auto* entry = reinterpret_cast<Entry*>(bytes_ + (at & (size_ - 1)));
       const std::size_t bytes = entry->bytes;
       if (entry->head.kind != kPadding) {
@@ -72,11 +72,14 @@ class Lane {
     }
     return any;
   }
+  // The producer's, now and then: whether the consumer is so far behind that its hold on payloads makes pools grow.
+  bool behind() { return (++pushes_ & 15) == 0 && next_ - read_.load(std::memory_order_relaxed) > kBehind; }
   // Records dropped since the last call.
   std::uint64_t take_lost() { return lost_.exchange(0, std::memory_order_relaxed); }
 
  private:
   static constexpr std::size_t kAlign = 128;
+  static constexpr std::uint64_t kBehind = 32 * 1024;  // some tens of steps
   static constexpr auto kPadding = static_cast<RecordKind>(0);
   struct Entry {
     std::uint32_t bytes;  // of the whole entry
@@ -114,6 +117,7 @@ class Lane {
   std::byte* const bytes_;
   // The producer's own.
   alignas(64) std::uint64_t next_ = 0;
+  std::uint32_t pushes_ = 0;
   std::uint64_t seen_ = 0;  // how far the consumer was when it was last asked
   alignas(64) std::atomic<std::uint64_t> written_{0};
   std::atomic<std::uint64_t> lost_{0};

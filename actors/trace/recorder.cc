@@ -15,9 +15,10 @@
 namespace troupe::actors::trace {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{2};    // between two looks at the lanes while messages pass
+constexpr std::chrono::milliseconds kPause{5};    // between two looks at the lanes while messages pass
 constexpr std::chrono::milliseconds kSleep{200};  // at most, once none did for a while
-constexpr int kPausesBeforeSleep = 50;
+constexpr int kPausesBeforeSleep = 20;
+constexpr std::size_t kHelp = 32;  // records at a time
 
 TimeNs now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -98,14 +99,28 @@ void Recorder::run() {
   }
 }
 
+bool Recorder::drain(Lane& lane, std::size_t most) {
+  return lane.drain(
+      [this](const RecordHead& head, const void* message, const Lane::Ops& ops) {
+        if (message == nullptr) return writer_.received(head);
+        RecordHead filled = head;
+        ops.write(writer_, filled, message);
+      },
+      most);
+}
+
+void Recorder::help(Lane& lane) {
+  if (!options_.file.empty()) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || stopping_) return;
+  (void)drain(lane, kHelp);
+  writer_.flush();  // gives the payloads back
+}
+
 bool Recorder::pass() {
   bool any = false;
   for (const auto& lane : lanes_) {
-    any |= lane->drain([this](const RecordHead& head, const void* message, const Lane::Ops& ops) {
-      if (message == nullptr) return writer_.received(head);
-      RecordHead filled = head;
-      ops.write(writer_, filled, message);
-    });
+    any |= drain(*lane, SIZE_MAX);
     if (const std::uint64_t lost = lane->take_lost()) {
       lost_.fetch_add(lost, std::memory_order_relaxed);
       writer_.lost(lost, now_ns());

@@ -41,6 +41,10 @@ class Recorder {
     if (asleep_.load(std::memory_order_relaxed)) wake();
   }
 
+  // For a sender whose lane is far behind, since the recorder's thread gets no CPU: it encodes some of its records itself,
+  // unless that could wait for something (a file, or who holds the lock).
+  void help(Lane& lane);
+
   // Writes what the flight recorder holds to a file. Errors: bad_request when it is off, io_failed.
   Result<void> dump(const std::string& path);
   // Records what is still in the lanes, ends the thread and closes the file; later records are dropped. Idempotent.
@@ -51,7 +55,8 @@ class Recorder {
  private:
   Recorder(const TraceOptions& options, CoreConfigs configs);
   void run();
-  bool pass();  // mutex_ held
+  bool pass();  // mutex_ held, as for drain()
+  bool drain(Lane& lane, std::size_t most);
   void take(const std::uint8_t* block, std::size_t size);
   Result<void> dump_locked(const std::string& path);
   void dump_fault(ErrorCode code);

@@ -105,7 +105,7 @@ class Post {
     head.from = from;
     head.to = to;
     lane_->push(head, message, trace::kLaneOps<M>);
-    recorder_->poke();
+    recorded();
   }
   // What the runtime's edges send has no number: it gets one of its receiver's, and is recorded here.
   template <class M> void record_receipt(const M& message, TimeNs now) {
@@ -122,7 +122,11 @@ class Post {
     head.to = self_;
     head.type = trace::kTypeOf<M>;
     lane_->push(head);
+    recorded();
+  }
+  void recorded() {
     recorder_->poke();
+    if (lane_->behind()) recorder_->help(*lane_);
   }
   static std::uint32_t thread_number() {
     static thread_local const auto number = static_cast<std::uint32_t>(::gettid());

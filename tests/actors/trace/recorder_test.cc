@@ -98,6 +98,19 @@ TEST(Recorder, ALostDeviceIsDumpedOnce) {
   EXPECT_EQ(files, 1u);
 }
 
+TEST(Recorder, ASenderThatIsFarAheadHelpsAndLosesNothing) {
+  auto recorder = Recorder::start({}, {});
+  ASSERT_TRUE(recorder);
+  Lane& lane = recorder.value()->lane(128 * 1024);
+  for (std::uint64_t i = 1; i <= 20'000; ++i) {
+    lane.push(head(i, static_cast<TimeNs>(i)), Cancel{{}, i}, kLaneOps<Cancel>);
+    if (lane.behind()) recorder.value()->help(lane);
+  }
+  ASSERT_TRUE(recorder.value()->stop());
+  EXPECT_EQ(recorder.value()->figures().messages + recorder.value()->figures().lost, 20'000u);
+  EXPECT_LT(recorder.value()->figures().lost, 10'000u);
+}
+
 TEST(Recorder, ErrorsAreValues) {
   TraceOptions o;
   o.file = "no/such/folder/x.trace";
