@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -13,6 +14,7 @@
 #include "actors/delivery/actor.h"
 #include "actors/device/actor.h"
 #include "actors/dispatcher/actor.h"
+#include "actors/lora/actor.h"
 #include "actors/router/actor.h"
 #include "actors/sampler/actor.h"
 #include "actors/scheduler/actor.h"
@@ -66,6 +68,12 @@ std::string figures(const device::DriverUsage& u) {
 
 }  // namespace
 
+// CAF leaves the system's logger in a thread-local variable of whoever used a scoped actor, and the end of the system
+// waits until nobody holds it: a thread that called the runtime once, and lives on, would hang stop() for ever.
+struct ForgetLogger {
+  ~ForgetLogger() { caf::logger::set_current_actor_system(nullptr); }
+};
+
 struct Runtime::Impl {
   RuntimeOptions options;
   ModelInfo info;
@@ -94,6 +102,7 @@ struct Runtime::Impl {
 
   // One request and its answer. closed: the actor is gone, or no answer came in time.
   template <class R, class Handle, class M> Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
+    const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     Result<R> result = closed();
     const auto take = [&](R& answer) { result = std::move(answer); };
@@ -108,6 +117,7 @@ struct Runtime::Impl {
   }
   // Lets an actor work off its mailbox and end, and waits until it has.
   template <class Handle> void end(const Handle& actor) const {
+    const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     self->wait_for(actor);
@@ -138,6 +148,7 @@ Result<void> Runtime::Impl::start() {
   configs.scheduler.spill_min_blocks = options.spill_min_blocks;
   configs.scheduler.fault = options.fault;
   configs.device = {setup.ring_slots, setup.step_timeout, places.count};
+  configs.lora = options.lora;
   configs.model = info;
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
@@ -162,6 +173,10 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
+  if (info.max_loras > 0) {
+    p.lora = system->spawn<LoraShell>(counts, configs.lora, info);
+    p.loader = system->spawn<LoaderShell, caf::detached>(counts, model.get());
+  }
   p.dispatcher = system->spawn<DispatcherShell>(counts, configs.dispatcher, info);
   peers = std::make_shared<const Peers>(std::move(p));
 
@@ -172,6 +187,10 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
   caf::anon_send(peers->router, everyone);
   caf::anon_send(peers->scheduler, everyone);
+  if (peers->lora) {
+    caf::anon_send(peers->lora, everyone);
+    caf::anon_send(peers->loader, everyone);
+  }
   caf::anon_send(peers->dispatcher, everyone);
   (void)ask<Done>(peers->device, everyone);  // RingReady is on its way before the first request
 }
@@ -188,6 +207,10 @@ Result<void> Runtime::Impl::stop() {
   Result<void> result = success();
   if (peers) {
     end(peers->dispatcher);
+    if (peers->lora) {
+      end(peers->lora);
+      end(peers->loader);
+    }
     caf::anon_send(peers->scheduler, Halt{{}, closed()});
     end(peers->scheduler);
     end(peers->sampler);
@@ -256,12 +279,18 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     end(peers->device);
   }
   spilled.reset();
+  if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
   model.reset();
   if (driver) {
     const device::DriverUsage usage = driver->usage();
     const bool whole = usage.streams == 0 && usage.events == 0 && usage.pinned_bytes == 0 && usage.device_bytes == 0 && usage.graphs == 0;
-    if (!whole && first) first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
-    if (!whole && !first) first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    if (!whole && !first) {
+      first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
+    } else if (!whole && usage.abandoned != 0) {
+      first = Error{ErrorCode::device_lost, "the device was lost while it was given back what it had lent; abandoned: " + figures(usage)};
+    } else if (!whole) {
+      first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
+    }
     driver.reset();  // joins the streams' threads, which may still be in a call of the stream actor's
   }
   peers.reset();
@@ -307,6 +336,23 @@ CancelOutcome Runtime::cancel(std::uint64_t client) {
   if (impl_->closing) return CancelOutcome::not_found;
   const auto reply = impl_->ask<CancelReply>(impl_->peers->dispatcher, Cancel{{}, client});
   return reply ? reply.value().outcome : CancelOutcome::not_found;
+}
+
+Result<void> Runtime::lora(LoraCommand command, LoraCallback done) {
+  const std::shared_lock lock(impl_->gate);
+  if (impl_->closing) return closed();
+  LoraTo to{std::move(command), std::make_shared<LoraCallback>(std::move(done))};
+  TROUPE_TRY(impl_->ask<Done>(impl_->peers->dispatcher, std::move(to)));
+  return success();
+}
+
+Result<LoraAck> Runtime::lora(LoraCommand command) {
+  const auto answered = std::make_shared<std::promise<LoraAnswer>>();
+  std::future<LoraAnswer> answer = answered->get_future();
+  TROUPE_TRY(lora(std::move(command), [answered](const LoraAnswer& a) { answered->set_value(a); }));
+  LoraAnswer a = answer.get();
+  if (a.error.code != ErrorCode::none) return a.error;
+  return std::move(a.ack);
 }
 
 const ModelInfo& Runtime::model() const { return impl_->info; }

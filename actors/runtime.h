@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/lora/core.h"
 #include "actors/scheduler/core.h"
 #include "actors/trace/options.h"
 #include "device/model.h"
@@ -34,7 +35,8 @@ struct RuntimeOptions {
   std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
   int pin_control_thread = -1;         // a CPU, or -1
-  std::string spill_dir;               // a folder for what preempted requests had computed; empty: it is computed again
+  actors::LoraConfig lora{};
+  std::string spill_dir{};             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;  // a request with no more full KV blocks than that is computed again
   actors::SchedulerFault fault = actors::SchedulerFault::none;
@@ -74,6 +76,14 @@ class Runtime {
   // this returns.
   Result<RequestId> submit(Request request, RequestCallback callback);
   CancelOutcome cancel(std::uint64_t client);
+
+  // A LoRA command (messages/lora.h), in order with submissions: a request that is submitted after it was accepted sees its
+  // outcome. Returns when it was accepted, and `done` is called once, on a thread of the runtime: it must be short and must
+  // not call the runtime. Errors of the answer: actors/lora/core.h. closed: it was not accepted.
+  using LoraCallback = std::function<void(const LoraAnswer&)>;
+  Result<void> lora(LoraCommand command, LoraCallback done);
+  // The same, and waits for the outcome.
+  Result<LoraAck> lora(LoraCommand command);
   const ModelInfo& model() const;
   DeviceFacts facts() const;
   RuntimeMetrics metrics() const;

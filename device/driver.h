@@ -52,6 +52,7 @@ struct DriverUsage {
   std::uint64_t pinned_bytes = 0;
   std::uint64_t device_bytes = 0;
   std::uint64_t graphs = 0;
+  std::uint64_t abandoned = 0;  // once the device is lost: how many of these objects and areas can't be given back
 };
 
 class Driver {

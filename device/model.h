@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "device/driver.h"
 #include "messages/effect.h"
@@ -63,6 +64,25 @@ class ModelDeviceFeed {
   virtual Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
     (void)logits, (void)step, (void)dst, (void)event, (void)stream;
     return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
+  }
+
+  // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the slots in the table only.
+  // Reads the PEFT folder `path` and writes it into a slot that is not in the table, which no step reads. Any thread, one
+  // call at a time; returns when it is written. bad_file, unsupported, not_found, rank_too_large, slot_in_use: the slot is
+  // as it was, or empty.
+  virtual Result<void> load_adapter(std::uint32_t slot, const std::string& path) {
+    (void)slot, (void)path;
+    return Error{ErrorCode::unsupported, "this model has no adapters"};
+  }
+  // The change of the table, which is all that the quiet window holds: shows a loaded slot, or takes one out, which then
+  // is empty. By the stream actor, while no step in flight names the slot.
+  virtual Result<void> show_adapter(std::uint32_t slot) {
+    (void)slot;
+    return Error{ErrorCode::unsupported, "this model has no adapters"};
+  }
+  virtual Result<void> hide_adapter(std::uint32_t slot) {
+    (void)slot;
+    return Error{ErrorCode::unsupported, "this model has no adapters"};
   }
 
   // Bytes of one block's KV over all layers, as the copies below pack it; 0 = this model cannot copy blocks.

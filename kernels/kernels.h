@@ -129,6 +129,28 @@ struct MatmulJob {
   const float* bias = nullptr;  // [w.rows]
 };
 
+// What an adapter adds at one matrix: y = y + B (scale * (A x)).
+struct LoraWeight {
+  const float* a = nullptr;  // [rank][cols]
+  const float* b = nullptr;  // [rank][rows]: B transposed
+  std::uint32_t rank = 0;    // 0: it leaves this matrix alone
+  float scale = 0.0f;
+};
+
+// Consecutive tokens of a step whose rows run under the adapter in `slot`.
+struct LoraRun {
+  std::uint32_t first_token = 0;
+  std::uint32_t n_tokens = 0;
+  std::uint32_t slot = 0;
+};
+
+struct LoraJob {
+  const LoraWeight* slots = nullptr;  // of one matrix, by slot
+  std::uint32_t rows = 0;
+  float* y = nullptr;  // y[t][r] at y + t * stride + r
+  std::size_t stride = 0;
+};
+
 struct AttentionArgs {
   const StepToken* tokens = nullptr;
   std::uint32_t n_tokens = 0;
@@ -163,10 +185,10 @@ class Kernels {
   virtual std::size_t kv_bytes(const KvCache& shape) const = 0;
 
   // A block's KV in all layers, packed: its bytes, and copies out of the cache and into it. The packing is this
-  // implementation's own, and the same for every block of caches of that shape.
-  virtual std::size_t kv_block_bytes(const KvCache& shape) const = 0;
-  virtual void read_block(const KvCache& kv, std::uint32_t block, void* to) = 0;
-  virtual void write_block(const KvCache& kv, std::uint32_t block, const void* from) = 0;
+  // implementation's own, and the same for every block of caches of that shape. 0 bytes: this one cannot copy blocks.
+  virtual std::size_t kv_block_bytes(const KvCache& shape) const { return (void)shape, 0; }
+  virtual void read_block(const KvCache& kv, std::uint32_t block, void* to) { (void)kv, (void)block, (void)to; }
+  virtual void write_block(const KvCache& kv, std::uint32_t block, const void* from) { (void)kv, (void)block, (void)from; }
 
   // In order. An entry outside the tables is dropped (the model refuses it before).
   virtual void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) = 0;
@@ -194,6 +216,14 @@ class Kernels {
   //   fast:  F32, F16 and BF16 weights as exact; quantized ones by blocks32 on x quantized to 8 bits in blocks of 32: scale =
   //          max|x| / 127, codes to nearest even. A block with a NaN or an infinity makes its results NaN.
   virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
+
+  // For the tokens of the runs, and no others: y[t][r] = y[t][r] + (sum of s[k] * B[r][k], ascending k from 0, one multiply and
+  // one add each), s[k] = lanes16(A[k] * x[t]) * scale. All jobs read the same x [..][cols]. F32 in every mode. A model on
+  // kernels that have none must have no adapter slots.
+  virtual bool has_lora() const { return false; }
+  virtual void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) {
+    (void)jobs, (void)runs, (void)x, (void)cols;
+  }
 
   // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
   virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs,

@@ -40,6 +40,13 @@ const char* name(ErrorCode code) {
     case ErrorCode::io_failed: return "io_failed";
     case ErrorCode::closed: return "closed";
     case ErrorCode::internal: return "internal";
+    case ErrorCode::unknown_adapter: return "unknown_adapter";
+    case ErrorCode::bad_adapter: return "bad_adapter";
+    case ErrorCode::rank_too_large: return "rank_too_large";
+    case ErrorCode::slot_in_use: return "slot_in_use";
+    case ErrorCode::timed_out: return "timed_out";
+    case ErrorCode::no_such_peer: return "no_such_peer";
+    case ErrorCode::adapter_gone: return "adapter_gone";
   }
   return "?";
 }

@@ -34,6 +34,13 @@ enum class ErrorCode : std::uint8_t {
   io_failed,
   closed,          // torn down, or shutting down
   internal,        // a broken invariant of ours; please report
+  unknown_adapter,
+  bad_adapter,     // an adapter that cannot be read or does not fit the model
+  rank_too_large,
+  slot_in_use,     // an adapter slot with users
+  timed_out,       // a LoRA command: its scope did not become quiet within the bound
+  no_such_peer,
+  adapter_gone,    // the adapter that the request was bound to went away before it ran
 };
 
 const char* name(ErrorCode code);  // "kv_exhausted"

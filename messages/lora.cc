@@ -7,9 +7,12 @@ namespace {
 
 const char* name(LoraCommand::Kind kind) {
   switch (kind) {
-    case LoraCommand::Kind::load: return "LoraLoad";
-    case LoraCommand::Kind::unload: return "LoraUnload";
-    case LoraCommand::Kind::rotate: return "LoraRotate";
+    case LoraCommand::Kind::rotate: return "Rotate";
+    case LoraCommand::Kind::load_into_slot: return "LoadIntoSlot";
+    case LoraCommand::Kind::promote_disk: return "PromoteDisk";
+    case LoraCommand::Kind::promote: return "Promote";
+    case LoraCommand::Kind::unload: return "Unload";
+    case LoraCommand::Kind::list: return "List";
   }
   return "?";
 }
@@ -17,6 +20,9 @@ const char* name(LoraCommand::Kind kind) {
 }  // namespace
 
 std::string label(const LoraCommand& x) { return fmt::format("{}{{{}}}", name(x.kind), x.name); }
+std::string label(const LoraEntry& x) {
+  return fmt::format("{} {} users={}{}", x.name, label(x.adapter), x.users, x.retired ? " retired" : "");
+}
 std::string label(const LoraAck& x) { return fmt::format("LoraAck{{{}, {}}}", x.name, label(x.adapter)); }
 
 }  // namespace troupe

@@ -46,6 +46,8 @@ struct ModelInfo {
   bool has_ssm_layers = false;
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
+  std::uint32_t max_loras = 0;      // adapters at a time
+  std::uint32_t max_lora_rank = 0;  // of an adapter in a slot
 
   // Leading blocks of a sequence that no position from `position` on reads.
   std::uint32_t blocks_behind(std::uint32_t position) const {
@@ -63,7 +65,7 @@ struct ModelInfo {
 template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
 template <class I> auto inspect(I& f, ModelInfo& x) {
   return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
-           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens);
+           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
 }
 
 std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"

@@ -45,7 +45,17 @@ std::string label(const Await& x) { return "Await " + label(x.ticket); }
 std::string label(const Settled& x) { return "Settled " + of(x.result); }
 std::string label(const Apply& x) { return "Apply " + label(x.effect); }
 std::string label(const Applied& x) { return or_error("Applied", x.error, label(x.outcome)); }
-std::string label(const Lora& x) { return "Lora " + label(x.command); }
+std::string label(const LoraSubmit& x) { return fmt::format("LoraSubmit #{} {}", x.id, label(x.command)); }
+std::string label(const LoraAnswer& x) { return or_error(fmt::format("LoraAnswer #{}", x.id), x.error, label(x.ack)); }
+std::string label(const LoadAdapter& x) { return fmt::format("LoadAdapter #{} slot={}", x.id, x.slot); }
+std::string label(const AdapterLoaded& x) { return or_error(fmt::format("AdapterLoaded #{}", x.id), x.error, "ok"); }
+std::string label(const LoraHold& x) { return fmt::format("LoraHold {} until @{}", label(x.adapter), x.until); }
+std::string label(const LoraResume& x) { return fmt::format("LoraResume {}{}", label(x.adapter), x.gone ? " gone" : ""); }
+std::string label(const ChangeTable& x) { return fmt::format("ChangeTable show={} hide={}", label(x.show), label(x.hide)); }
+std::string label(const TableChanged& x) { return or_error("TableChanged", x.error, "ok"); }
+std::string label(const Lora& x) {
+  return fmt::format("Lora {} show={} hide={}{}", label(x.command), label(x.show), label(x.hide), x.withdraw ? " withdraw" : "");
+}
 std::string label(const LoraReply& x) { return or_error("LoraReply", x.error, label(x.ack)); }
 std::string label(const Teardown&) { return "Teardown"; }
 std::string label(const TornDown& x) { return "TornDown " + label(x.facts); }

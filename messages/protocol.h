@@ -42,6 +42,10 @@ struct Admit {
   RequestId id;
   Shared<Request> request;
   std::uint64_t seed = 0;
+  AdapterRef adapter{};  // what the request is bound to, for its whole life
+  Error error{};         // it ends with this, at once: there is no such adapter
+  bool parked = false;  // it was cancelled, or its deadline passed, while it waited for an adapter: the reason follows
+  TimeNs waited = 0;    // of that, since its submission
 };
 struct Cancel {  // by client id, runtime -> dispatcher; answered by CancelReply
   TraceCtx ctx;
@@ -73,6 +77,17 @@ struct Halt {  // dispatcher -> scheduler: end every request with `error`, now; 
 };
 struct Tick {  // a timer that the core asked for has expired
   TraceCtx ctx;
+};
+struct LoraSubmit {  // runtime -> dispatcher -> LoRA controller; answered by LoraAnswer
+  TraceCtx ctx;
+  std::uint64_t id = 0;
+  LoraCommand command;
+};
+struct LoraAnswer {
+  TraceCtx ctx;
+  std::uint64_t id = 0;
+  LoraAck ack;
+  Error error;
 };
 struct SetTimer {  // outbox only: send me a Tick at `at`
   TimeNs at = 0;
@@ -138,9 +153,43 @@ struct Applied {
   DeviceError error;
   DeviceFacts facts;
 };
-struct Lora {
+// ---- LoRA controller <-> loader, scheduler, router; router <-> stream actor
+struct LoadAdapter {  // controller -> loader: into a slot of the model's memory that is not in the table
   TraceCtx ctx;
-  LoraCommand command;
+  std::uint64_t id = 0;
+  std::uint32_t slot = 0;
+  std::string path;
+};
+struct AdapterLoaded {
+  TraceCtx ctx;
+  std::uint64_t id = 0;
+  Error error;
+};
+struct LoraHold {  // controller -> scheduler: preempt its users and open none until `until`, or the Resume before it
+  TraceCtx ctx;
+  AdapterRef adapter;
+  TimeNs until = 0;
+};
+struct LoraResume {  // controller -> scheduler; gone: requests that are bound to it end with adapter_gone
+  TraceCtx ctx;
+  AdapterRef adapter;
+  bool gone = false;
+};
+struct Lora {  // controller -> router: change the table, once nothing names what goes out of it; answered by LoraReply
+  TraceCtx ctx;
+  LoraCommand command;    // what it is for
+  AdapterRef show{};      // slot 0: none
+  AdapterRef hide{};      // slot 0: none
+  bool withdraw = false;  // no longer: it is answered not_quiescent, unless it is done already
+};
+struct ChangeTable {  // router -> stream actor, in order with the steps
+  TraceCtx ctx;
+  AdapterRef show;
+  AdapterRef hide;
+};
+struct TableChanged {
+  TraceCtx ctx;
+  Error error;
 };
 struct LoraReply {
   TraceCtx ctx;
@@ -270,7 +319,7 @@ struct Deliver {
 
 template <class I> auto inspect(I& f, Submit& x) { return f(x.ctx, x.request, x.drawn_seed); }
 template <class I> auto inspect(I& f, SubmitReply& x) { return f(x.ctx, x.request, x.error, x.retry_after); }
-template <class I> auto inspect(I& f, Admit& x) { return f(x.ctx, x.id, x.request, x.seed); }
+template <class I> auto inspect(I& f, Admit& x) { return f(x.ctx, x.id, x.request, x.seed, x.adapter, x.error, x.parked, x.waited); }
 template <class I> auto inspect(I& f, Cancel& x) { return f(x.ctx, x.client); }
 template <class I> auto inspect(I& f, CancelRequest& x) { return f(x.ctx, x.id); }
 template <class I> auto inspect(I& f, CancelReply& x) { return f(x.ctx, x.id, x.outcome, x.tokens); }
@@ -291,7 +340,15 @@ template <class I> auto inspect(I& f, Await& x) { return f(x.ctx, x.ticket); }
 template <class I> auto inspect(I& f, Settled& x) { return f(x.ctx, x.result, x.facts); }
 template <class I> auto inspect(I& f, Apply& x) { return f(x.ctx, x.effect); }
 template <class I> auto inspect(I& f, Applied& x) { return f(x.ctx, x.outcome, x.error, x.facts); }
-template <class I> auto inspect(I& f, Lora& x) { return f(x.ctx, x.command); }
+template <class I> auto inspect(I& f, LoraSubmit& x) { return f(x.ctx, x.id, x.command); }
+template <class I> auto inspect(I& f, LoraAnswer& x) { return f(x.ctx, x.id, x.ack, x.error); }
+template <class I> auto inspect(I& f, LoadAdapter& x) { return f(x.ctx, x.id, x.slot, x.path); }
+template <class I> auto inspect(I& f, AdapterLoaded& x) { return f(x.ctx, x.id, x.error); }
+template <class I> auto inspect(I& f, LoraHold& x) { return f(x.ctx, x.adapter, x.until); }
+template <class I> auto inspect(I& f, LoraResume& x) { return f(x.ctx, x.adapter, x.gone); }
+template <class I> auto inspect(I& f, ChangeTable& x) { return f(x.ctx, x.show, x.hide); }
+template <class I> auto inspect(I& f, TableChanged& x) { return f(x.ctx, x.error); }
+template <class I> auto inspect(I& f, Lora& x) { return f(x.ctx, x.command, x.show, x.hide, x.withdraw); }
 template <class I> auto inspect(I& f, LoraReply& x) { return f(x.ctx, x.ack, x.error); }
 template <class I> auto inspect(I& f, Teardown& x) { return f(x.ctx); }
 template <class I> auto inspect(I& f, TornDown& x) { return f(x.ctx, x.facts); }
@@ -338,6 +395,14 @@ std::string label(const Await& x);
 std::string label(const Settled& x);
 std::string label(const Apply& x);
 std::string label(const Applied& x);
+std::string label(const LoraSubmit& x);
+std::string label(const LoraAnswer& x);
+std::string label(const LoadAdapter& x);
+std::string label(const AdapterLoaded& x);
+std::string label(const LoraHold& x);
+std::string label(const LoraResume& x);
+std::string label(const ChangeTable& x);
+std::string label(const TableChanged& x);
 std::string label(const Lora& x);
 std::string label(const LoraReply& x);
 std::string label(const Teardown& x);

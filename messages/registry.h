@@ -25,6 +25,14 @@
   X(Settled)               \
   X(Apply)                 \
   X(Applied)               \
+  X(LoraSubmit)            \
+  X(LoraAnswer)            \
+  X(LoadAdapter)           \
+  X(AdapterLoaded)         \
+  X(LoraHold)              \
+  X(LoraResume)            \
+  X(ChangeTable)           \
+  X(TableChanged)          \
   X(Lora)                  \
   X(LoraReply)             \
   X(Teardown)              \

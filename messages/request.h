@@ -61,7 +61,7 @@ struct Request {
   StopConditions stop;
   Optional<Think> think;
   Optional<TimeNs> deadline;  // nanoseconds after submission, over its whole life
-  AdapterRef adapter;
+  std::string adapter{};       // its name; "" = the one that requests without a name get: the base model, or the last Rotate's
   void clear() { *this = {}; }
 };
 

@@ -40,6 +40,19 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
         }
         return promise;
       },
+      [this](const LoraTo& m) {
+        LoraSubmit submit;
+        submit.id = ++lora_ids_;
+        submit.command = m.command;
+        loras_.emplace_back(submit.id, m.callback);
+        if (fault_.code != ErrorCode::none) {
+          close_loras(fault_);
+        } else {
+          handle(this, submit);
+        }
+        return Done{};
+      },
+      [this](const LoraAnswer& m) { handle(this, m); },
       [this](const CancelReply& m) { handle(this, m); },
       [this](const Ended& m) { handle(this, m); },
       [this](const Drained& m) { handle(this, m); },
@@ -50,7 +63,7 @@ void DispatcherShell::attach(const Attach& m) {
   peers_ = m.peers;
   set_down_handler([this](caf::scheduled_actor*, caf::down_msg& gone) { down(gone); });
   const auto watch = [this](const auto&... actors) { ((actors ? monitor(actors) : void()), ...); };
-  watch(peers_->scheduler, peers_->router, peers_->sampler, peers_->stream, peers_->device, peers_->delivery);
+  watch(peers_->scheduler, peers_->router, peers_->sampler, peers_->stream, peers_->device, peers_->delivery, peers_->lora, peers_->loader);
 }
 
 void DispatcherShell::down(const caf::down_msg& m) {
@@ -60,12 +73,27 @@ void DispatcherShell::down(const caf::down_msg& m) {
   caf::anon_send(peers_->delivery, EndAll{fault_});
   cancels_.clear();
   drains_.clear();
+  close_loras(fault_);
 }
 
 // The events' destination is known to delivery before the request can have an event.
 void DispatcherShell::put(Admit&& m) {
   caf::anon_send(peers_->delivery, Register{m.id, callback_});
-  send_to(peers_->scheduler, std::move(m));
+  to_scheduler(std::move(m));
+}
+
+void DispatcherShell::put(LoraAnswer&& m) {
+  const auto it = std::find_if(loras_.begin(), loras_.end(), [&](const auto& c) { return c.first == m.id; });
+  if (it == loras_.end()) return;
+  const std::shared_ptr<LoraCallback> callback = std::move(it->second);
+  loras_.erase(it);
+  (*callback)(m);
+}
+
+void DispatcherShell::close_loras(const Error& error) {
+  LoraAnswer closed;
+  closed.error = error;
+  for (const auto& [id, callback] : std::exchange(loras_, {})) (*callback)(closed);
 }
 
 void DispatcherShell::put(CancelReply&& m) {
@@ -85,6 +113,7 @@ void DispatcherShell::put(Drained&& m) {
 void DispatcherShell::on_exit() {
   cancels_.clear();
   drains_.clear();
+  close_loras(Error{ErrorCode::closed, "the runtime has stopped"});
   Shell::on_exit();
 }
 

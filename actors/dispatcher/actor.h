@@ -21,19 +21,33 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
 
   void put(SubmitReply&& m) { reply_ = std::move(m); }
   void put(Admit&& m);
-  void put(CancelRequest&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(CancelRequest&& m) { to_scheduler(std::move(m)); }
   void put(CancelReply&& m);
-  void put(Drain&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(Drain&& m) { to_scheduler(std::move(m)); }
+  void put(Ended&& m) { send_to(peers_->lora, std::move(m)); }
+  void put(LoraSubmit&& m) { send_to(peers_->lora, std::move(m)); }
+  void put(LoraAnswer&& m);
   void put(Drained&& m);
 
  private:
   void attach(const Attach& m);
   void down(const caf::down_msg& m);
+  void close_loras(const Error& error);
+  // By way of the LoRA controller, where there is one: it binds requests to adapters.
+  template <class M> void to_scheduler(M&& m) {
+    if (peers_->lora) {
+      send_to(peers_->lora, std::forward<M>(m));
+    } else {
+      send_to(peers_->scheduler, std::forward<M>(m));
+    }
+  }
 
   SubmitReply reply_;                   // of the submission that is being handled
   std::shared_ptr<Callback> callback_;  // of the same
   std::vector<std::pair<std::uint64_t, Answer<CancelReply>>> cancels_;  // by client, in order
   std::vector<Answer<Drained>> drains_;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<LoraCallback>>> loras_;  // by the command's id
+  std::uint64_t lora_ids_ = 0;
   Error fault_;  // an actor died
 };
 

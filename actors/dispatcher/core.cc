@@ -88,7 +88,19 @@ void DispatcherCore::on(const Cancel& m, TimeNs, DispatcherOutbox& out) {
 
 void DispatcherCore::on(const CancelReply& m, TimeNs, DispatcherOutbox& out) { out.push(m); }
 
-void DispatcherCore::on(const Ended& m, TimeNs, DispatcherOutbox&) {
+void DispatcherCore::on(const LoraSubmit& m, TimeNs, DispatcherOutbox& out) {
+  if (s_->model.max_loras > 0) return out.push(m);
+  LoraAnswer refused;
+  refused.id = m.id;
+  refused.ack.name = m.command.name;
+  refused.error = Error{ErrorCode::unsupported, "the model was loaded without room for adapters: load it with max_loras above 0"};
+  out.push(std::move(refused));
+}
+
+void DispatcherCore::on(const LoraAnswer& m, TimeNs, DispatcherOutbox& out) { out.push(m); }
+
+void DispatcherCore::on(const Ended& m, TimeNs, DispatcherOutbox& out) {
+  if (s_->model.max_loras > 0) out.push(m);
   for (const RequestId& id : m.requests) {
     const auto it = s_->live.find(id.client);
     if (it == s_->live.end() || it->second != id.generation) continue;

@@ -15,7 +15,7 @@ struct DispatcherConfig {
   std::uint32_t max_live = 1024;  // accepted and not ended; beyond it: overloaded
 };
 
-using DispatcherOutbox = Outbox<SubmitReply, Admit, CancelRequest, CancelReply, Drain, Drained>;
+using DispatcherOutbox = Outbox<SubmitReply, Admit, CancelRequest, CancelReply, Drain, Drained, Ended, LoraSubmit, LoraAnswer>;
 
 // The first limit of the model that the request breaks, as bad_request with what to change; code none = fine.
 Error validate(const Request& request, const ModelInfo& model);
@@ -33,6 +33,9 @@ class DispatcherCore {
   void on(const Ended& m, TimeNs now, DispatcherOutbox& out);
   void on(const Drain& m, TimeNs now, DispatcherOutbox& out);
   void on(const Drained& m, TimeNs now, DispatcherOutbox& out);
+  // Goes to the LoRA controller, in order with the submissions. unsupported: the model has no adapter slots.
+  void on(const LoraSubmit& m, TimeNs now, DispatcherOutbox& out);
+  void on(const LoraAnswer& m, TimeNs now, DispatcherOutbox& out);
 
   std::uint32_t live() const;
 

@@ -94,7 +94,9 @@ Error validate(const Request& r, const ModelInfo& model) {
     }
   }
   if (r.deadline && *r.deadline <= 0) return bad("the deadline is not after the submission");
-  if (r.adapter != AdapterRef{}) return Error{ErrorCode::not_found, "the request names an adapter, and none is loaded"};
+  if (!r.adapter.empty() && model.max_loras == 0) {
+    return Error{ErrorCode::not_found, "the request names an adapter, and the model was loaded without room for any"};
+  }
   if (auto e = check_room(r, model)) return *e;
   return {};
 }

@@ -11,15 +11,11 @@ RouterShell::behavior_type RouterShell::make_behavior() {
       [this](const Await& m) { handle(this, m); },
       [this](const Apply& m) { handle(this, m); },
       [this](const Completed& m) { handle(this, m); },
+      [this](const Lora& m) { handle(this, m); },
+      [this](const TableChanged& m) { handle(this, m); },
       [this](const CopyDone& m) { handle(this, m); },
       [this](const StateWritten& m) { handle(this, m); },
       [this](const StateRead& m) { handle(this, m); },
-      [this](const Lora& m) {
-        auto promise = make_response_promise<LoraReply>();
-        loras_.emplace_back(promise);
-        handle(this, m);
-        return promise;
-      },
       [this](const Teardown& m) {
         auto promise = make_response_promise<TornDown>();
         teardowns_.emplace_back(promise);
@@ -30,13 +26,6 @@ RouterShell::behavior_type RouterShell::make_behavior() {
   };
 }
 
-void RouterShell::put(LoraReply&& m) {
-  post_.stamp(m);
-  if (loras_.empty()) return;
-  loras_.front().give(std::move(m));
-  loras_.pop_front();
-}
-
 void RouterShell::put(TornDown&& m) {
   post_.stamp(m);
   for (auto& answer : teardowns_) answer.give(m);
@@ -44,7 +33,6 @@ void RouterShell::put(TornDown&& m) {
 }
 
 void RouterShell::on_exit() {
-  loras_.clear();
   teardowns_.clear();
   Shell::on_exit();
 }

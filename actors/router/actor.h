@@ -1,7 +1,6 @@
 // The router's shell: messages in, core, messages out. On the control thread.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -23,16 +22,16 @@ class RouterShell final : public Shell<RouterActor, RouterCore, RouterOutbox> {
   void put(Settled&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Applied&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Enqueue&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(LoraReply&& m) { send_to(peers_->lora, std::move(m)); }
+  void put(ChangeTable&& m) { send_to(peers_->stream, std::move(m)); }
   void put(Saved&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(CopyBlocks&& m) { send_to(peers_->stream, std::move(m)); }
   void put(WriteState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(ReadState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(DropState&& m) { send_to(peers_->spill, std::move(m)); }
-  void put(LoraReply&& m);
   void put(TornDown&& m);
 
  private:
-  std::deque<Answer<LoraReply>> loras_;  // answered in the order they were asked
   std::vector<Answer<TornDown>> teardowns_;
 };
 

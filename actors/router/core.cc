@@ -22,7 +22,8 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
       table_capacity((m.context_length + m.block_size - 1) / m.block_size),
       pool(m.kv_blocks),
       cache(pool, m.block_size),
-      sequences(m.n_slots * 2) {  // as many again may be detached
+      sequences(m.n_slots * 2),                           // as many again may be detached
+      adapters(m.max_loras == 0 ? 0 : m.max_loras + 2) {  // slot 0, and one that is loaded while the others serve
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
   for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
@@ -100,6 +101,7 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
   Opened answer;
   answer.request = m.request;
   ErrorCode code = s.refusal();
+  if (code == ErrorCode::none && !s.has(m.adapter)) code = ErrorCode::adapter_gone;
   if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
   const bool restore = m.restore.incarnation != 0;
   answer.restore = m.restore;
@@ -197,29 +199,13 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
 
 void RouterCore::settle_waiters(RouterOutbox& out) {
   State& s = *s_;
+  s.try_change(out);
   if (s.in_flight + s.copies_in_flight() > 0) return;
   if (s.quiesce_pending) {
     s.quiesce_pending = false;
     out.push(Applied{{}, {}, {}, s.facts()});
   }
   if (s.life == State::Life::tearing && s.busy_places() == 0) finish_teardown(out);
-}
-
-void RouterCore::on(const Lora& m, TimeNs, RouterOutbox& out) {
-  State& s = *s_;
-  LoraReply answer;
-  answer.ack.name = m.command.name;
-  ErrorCode code = s.refusal();
-  std::string what = "the router refuses LoRA commands now";
-  if (code == ErrorCode::none && s.in_flight > 0) {
-    code = ErrorCode::not_quiescent;
-    what = std::to_string(s.in_flight) + " tickets are in flight: a LoRA command runs at quiescence only (R9)";
-  } else if (code == ErrorCode::none) {
-    code = ErrorCode::unsupported;
-    what = "this device has no adapter slots";
-  }
-  answer.error = device_error(DeviceError::Phase::effect, code, std::move(what));
-  out.push(std::move(answer));
 }
 
 void RouterCore::on(const Teardown&, TimeNs, RouterOutbox& out) {

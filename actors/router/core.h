@@ -28,6 +28,8 @@ enum class RouterFault : std::uint8_t {
   skip_rollback,      // R2: the launched length does not fall
   reuse_ring_early,   // R4: a slot whose logits are being read is used again
   optimistic_length,  // R2: what is launched counts as settled; of a model with a window, for what lies behind it
+  lora_in_flight,     // R9: the table changes while tickets in flight name the adapter that goes
+  lora_at_finish,     // R9: users are counted at their finish, not at the fence
   free_before_copy,   // R3: blocks return while a save still reads them
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
 };
@@ -59,7 +61,7 @@ struct RouterStats {
 };
 
 using RouterOutbox =
-    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState>;
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
 
 class RouterCore {
  public:
@@ -71,7 +73,10 @@ class RouterCore {
   void on(const Launch& m, TimeNs now, RouterOutbox& out);
   void on(const Await& m, TimeNs now, RouterOutbox& out);
   void on(const Apply& m, TimeNs now, RouterOutbox& out);
+  // R9: the change is made, and answered, once no sequence names what goes, released ones that wait at their fence
+  // included. One at a time.
   void on(const Lora& m, TimeNs now, RouterOutbox& out);
+  void on(const TableChanged& m, TimeNs now, RouterOutbox& out);
   void on(const Completed& m, TimeNs now, RouterOutbox& out);
   void on(const CopyDone& m, TimeNs now, RouterOutbox& out);
   void on(const StateWritten& m, TimeNs now, RouterOutbox& out);

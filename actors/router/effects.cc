@@ -149,6 +149,7 @@ void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
     answer.error = s.apply(m.effect, answer.outcome, out);
   if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none)
     return;  // answered when it is reached
+  s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

@@ -47,6 +47,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     if (row.n_tokens == 0 || row.n_tokens > model.context_length - row.position)
       return bad_row(i, std::to_string(row.n_tokens) + " tokens at position " + std::to_string(row.position) +
                             " do not fit the context of " + std::to_string(model.context_length));
+    if (row.adapter != s->adapter) return bad_row(i, "adapter " + label(row.adapter) + ", the sequence runs under " + label(s->adapter));
     if (s->planned_in == plan.ticket.step) return bad_row(i, "a second row of sequence " + label(row.seq));
     if (row.source.is_feed()) {
       from = cells_of(row.source.feed_ticket(), from);
@@ -194,6 +195,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   }
   if (answer.error.code == ErrorCode::kv_exhausted) ++s.stats.kv_refusals;
   if (answer.error.code == ErrorCode::ring_exhausted) ++s.stats.ring_refusals;
+  s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));
 }

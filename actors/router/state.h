@@ -134,6 +134,18 @@ struct RouterCore::State {
   bool quiesce_pending = false;
   bool lost = false;
   enum class Life : std::uint8_t { open, tearing, closed } life = Life::open;
+  // lora.cc: the adapter table as the stream actor has it or is about to (generation by slot; 0 = nothing), and the change
+  // that waits for its users, or for the stream actor.
+  std::vector<std::uint32_t> adapters;
+  struct TableChange {
+    Lora command;
+    bool sent = false;
+  };
+  std::optional<TableChange> change;
+  std::uint32_t users(AdapterRef adapter) const;
+  bool has(AdapterRef adapter) const;
+  void try_change(RouterOutbox& out);
+
   Pool<LaunchedStep> steps;
   Pool<StepResult> errors;
   RouterStats stats;

@@ -21,6 +21,8 @@ SchedulerShell::behavior_type SchedulerShell::make_behavior() {
       },
       [this](const Drain& m) { handle(this, m); },
       [this](const Halt& m) { handle(this, m); },
+      [this](const LoraHold& m) { handle(this, m); },
+      [this](const LoraResume& m) { handle(this, m); },
       [this](const Ask&) {
         return SchedulerFigures{core_.stats(), core_.waiting(), core_.running(), core_.in_flight(), core_.last_settled(), busy_since_};
       },

@@ -97,17 +97,19 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   r.always_host = m.request->sampling.needs_logits();
   r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(r.prompt_len, s.model.context_length));
   r.output.reserve(r.max_new);
+  r.adapter = m.adapter;
   if (m.request->deadline) {
-    r.deadline = now + *m.request->deadline;
-    if (s.timer == 0 || r.deadline < s.timer) {
-      s.timer = r.deadline;
-      out.push(SetTimer{s.timer});
-    }
+    r.deadline = now + *m.request->deadline - m.waited;
+    s.arm(r.deadline, out);
   }
   s.by_generation.emplace(m.id.generation, index);
   s.waiting.push_back(index);
   if (s.halted.code != ErrorCode::none)
     s.finish(r, FinishReason::error, s.halted);
+  else if (m.error.code != ErrorCode::none)
+    s.finish(r, FinishReason::error, m.error);
+  else if (m.parked)
+    return;  // its cancel, or its deadline, follows
   else if (r.max_new == 0)
     s.finish(r, FinishReason::length);
   s.advance(now, out);
@@ -143,9 +145,12 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       else
         r->immune_until = r->output.size() + s.config.resume_immunity, ++s.stats.resumes;
       s.stats.cached_tokens += m.restored ? 0 : m.cached_len;
+      if (s.is_held(*r)) s.preempt(*r);
     } else {
       s.effects.push_back(ReleaseSeq{m.seq});  // ended while it was opened
     }
+  } else if (m.error.code == ErrorCode::adapter_gone) {
+    if (ours) s.finish(*r, FinishReason::error, Error{m.error.code, "the adapter that the request was bound to is gone"});
   } else if (m.error.code != ErrorCode::slot_exhausted &&
              !(restore && (m.error.code == ErrorCode::kv_exhausted || m.error.code == ErrorCode::overloaded))) {
     s.halt(m.error);
@@ -234,6 +239,12 @@ void SchedulerCore::on(const Tick&, TimeNs now, SchedulerOutbox& out) {
       s.finish(r, FinishReason::deadline);
     else if (next == 0 || r.deadline < next)
       next = r.deadline;
+  }
+  if (s.held.slot != 0) {
+    if (s.held_until <= now)
+      s.held = {};  // the lease has expired: who asked for it is gone, and stalls nobody
+    else if (next == 0 || s.held_until < next)
+      next = s.held_until;
   }
   if (next != 0) {
     s.timer = next;

@@ -83,6 +83,9 @@ class SchedulerCore {
   void on(const Tick& m, TimeNs now, SchedulerOutbox& out);
   void on(const Drain& m, TimeNs now, SchedulerOutbox& out);
   void on(const Halt& m, TimeNs now, SchedulerOutbox& out);
+  // R9: preempts the adapter's users and opens none until the Resume, or until the lease has expired.
+  void on(const LoraHold& m, TimeNs now, SchedulerOutbox& out);
+  void on(const LoraResume& m, TimeNs now, SchedulerOutbox& out);
 
   // Tokens and ends that the last message gave, as one Deliver. To be called after the outbox of every message has been
   // sent: the batch is memory that the delivery thread had last, and the next launch does not wait for it.

@@ -19,18 +19,20 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
     promised += want > have ? want - have : 0;
     opening += r.phase == Live::Phase::opening ? 1 : 0;
   }
-  while (!waiting.empty() && running.size() < max_batch && opening < facts.free_slots) {
-    Live& r = live[waiting.front()];
+  while (running.size() < max_batch && opening < facts.free_slots) {
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](std::uint32_t i) { return !is_held(live[i]); });
+    if (next == waiting.end()) break;
+    Live& r = live[*next];
     if (r.saving || (r.saved.incarnation != 0 && saves + restores >= config.spill_places)) break;
     const std::uint32_t need = blocks_until(r.saved.incarnation != 0 ? r.saved_len : 0, r.known() + 1);
     if (!running.empty() && need + promised > facts.free_blocks + facts.cached_blocks) break;
     promised += need;
     ++opening;
     r.phase = Live::Phase::opening;
-    running.push_back(waiting.front());
-    waiting.pop_front();
+    running.push_back(*next);
+    waiting.erase(next);
     restores += r.saved.incarnation != 0 ? 1 : 0;
-    out.push(Open{{}, r.id, r.known(), r.request->adapter, r.request, r.output, r.saved, r.saved_len});
+    out.push(Open{{}, r.id, r.known(), r.adapter, r.request, r.output, r.saved, r.saved_len});
   }
 }
 
@@ -53,7 +55,7 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   row.position = r.launched;
   row.n_tokens = n_tokens;
   row.mask = f.mask;
-  row.adapter = r.request->adapter;
+  row.adapter = r.adapter;
   row.readback = !f.produces ? RowReadback::none : host_chosen ? RowReadback::logits : RowReadback::argmax;
   if (f.fed) {
     const InFlightRow& from = r.rows[r.n_rows - 1];

@@ -39,6 +39,7 @@ struct Live {
   RequestId id;
   Shared<Request> request;
   std::uint64_t seed = 0;
+  AdapterRef adapter;            // bound for its whole life
   std::uint64_t admitted = 0;    // order of arrival
   TimeNs deadline = 0;           // absolute; 0 = none
   std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
@@ -146,6 +147,8 @@ struct SchedulerCore::State {
   bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
   std::vector<SeqId> drops;               // saved states that nobody wants any more
   TimeNs timer = 0;                       // armed for; 0 = not armed
+  AdapterRef held;      // LoraHold: its requests are not opened
+  TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works
   TimeNs last_settled = 0;
@@ -185,6 +188,10 @@ struct SchedulerCore::State {
   Live* choose_victim();
   void preempt(Live& r);
 
+  // lora.cc
+  bool is_held(const Live& r) const { return held.slot != 0 && r.adapter == held; }
+  void preempt_held();
+  void arm(TimeNs at, SchedulerOutbox& out);  // a Tick at `at`, or before
   // spill.cc
   bool may_spill(const Live& r) const;
   void spill(Live& r);

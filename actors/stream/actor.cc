@@ -25,6 +25,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
         (void)driver_.bind_thread();  // an error comes back with the first step
       },
       [this](const Enqueue& m) { enqueue(m); },
+      [this](const ChangeTable& m) { change(m); },
       [this](const CopyBlocks& m) { enqueue(m); },
       [this](const StopDevice&) {
         settle_all();
@@ -60,6 +61,17 @@ void StreamShell::enqueue(const Enqueue& m) {
   }
   if (!done) watch.error = DeviceError{DeviceError::Phase::forward, done.error().code, 0, 0, done.error().what};
   post_.send(peers_->device, std::move(watch), context());
+}
+
+// No step on the stream names either slot (R9). If the new one cannot be shown, the old one stays.
+void StreamShell::change(const ChangeTable& m) {
+  post_.handling(m, now_ns());
+  TableChanged done;
+  Result<void> changed = success();
+  if (m.show.slot != 0) changed = model_.show_adapter(m.show.slot);
+  if (changed && m.hide.slot != 0) changed = model_.hide_adapter(m.hide.slot);
+  if (!changed) done.error = changed.error();
+  post_.send(peers_->router, std::move(done), context());
 }
 
 Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {

@@ -46,6 +46,7 @@ class StreamShell final : public StreamActor::base {
   };
 
   void enqueue(const Enqueue& m);
+  void change(const ChangeTable& m);
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
   void enqueue(const CopyBlocks& m);
   Result<void> announce_later(device::Event event, Slot& slot);

@@ -64,7 +64,9 @@ class Checker {
     if (e.head.to.sender != Sender::runtime && e.head.to.sender != Sender::delivery && e.head.from.sender != Sender::runtime &&
         !(e.head.from == e.head.to)) {
       std::uint32_t& waiting = waiting_[{e.head.from.sender, e.head.to.sender}];
-      const std::uint32_t limit = kMostWaiting + (e.head.from.sender == Sender::dispatcher ? configs_.dispatcher.max_live : 0);
+      const std::uint32_t limit =
+          kMostWaiting +
+          (e.head.from.sender == Sender::dispatcher || e.head.from.sender == Sender::lora ? configs_.dispatcher.max_live : 0);
       if (++waiting > limit)
         break_rule("R11: " + std::to_string(waiting) + " messages of one sender wait for " + std::string(name(e.head.to.sender)));
     }
@@ -73,10 +75,12 @@ class Checker {
           using M = std::decay_t<decltype(m)>;
           if constexpr (requires { DeviceFacts{m.facts}; }) facts(m.facts);
           if constexpr (std::is_same_v<M, Admit>) {
-            streams_.admitted(m);
+            streams_.admitted(m, e.head.from.sender == Sender::dispatcher);
           } else if constexpr (std::is_same_v<M, Opened>) {
             witness_.opened(m);
             streams_.opened(m);
+          } else if constexpr (std::is_same_v<M, ChangeTable>) {
+            witness_.change(m);
           } else if constexpr (std::is_same_v<M, CopyBlocks>) {
             witness_.copy(m);
           } else if constexpr (std::is_same_v<M, Saved>) {
@@ -100,7 +104,8 @@ class Checker {
           } else if constexpr (std::is_same_v<M, TornDown>) {
             torn_down(m.facts);
           }
-          if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>) refusals_ = 0;
+          if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
+            refusals_ = 0;
           if (error_of(m) == ErrorCode::device_lost) lost_ = true;
           if constexpr (requires { DeviceError{m.error}; }) {
             if (by_router && m.error.code == ErrorCode::bad_plan)
@@ -168,11 +173,11 @@ class Checker {
 bool plausible(const CoreConfigs& c) {
   const ModelInfo& m = c.model;
   if (m.block_size == 0 || m.n_slots == 0 || m.n_slots > kMostSlots || m.max_rows == 0 || m.max_rows > kMostSlots ||
-      m.kv_blocks > kMostEntries)
+      m.kv_blocks > kMostEntries || m.max_loras > kMostSlots)
     return false;
   if ((std::uint64_t{m.context_length} / m.block_size + 1) * m.n_slots > kMostEntries) return false;
-  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots &&
-         c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
+  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 && c.scheduler.depth <= 64 &&
+         c.scheduler.max_batch <= kMostSlots && c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
 }
 
 Result<CheckOutcome> check(const Recording& recording) {

@@ -15,6 +15,7 @@
 
 #include "actors/device/core.h"
 #include "actors/dispatcher/core.h"
+#include "actors/lora/core.h"
 #include "actors/router/core.h"
 #include "actors/scheduler/core.h"
 #include "actors/trace/bytes.h"
@@ -42,6 +43,7 @@ struct CoreConfigs {
   SchedulerConfig scheduler;
   RouterConfig router;
   DeviceConfig device;
+  LoraConfig lora;
   ModelInfo model;
 };
 
@@ -77,8 +79,12 @@ auto inspect(I& f, DeviceConfig& x) {
   return f(x.ring_slots, x.step_timeout, x.copy_places);
 }
 template <class I>
+auto inspect(I& f, LoraConfig& x) {
+  return f(x.max_wait, x.lease, x.max_commands, x.policy, x.fault);
+}
+template <class I>
 auto inspect(I& f, CoreConfigs& x) {
-  return f(x.dispatcher, x.scheduler, x.router, x.device, x.model);
+  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.model);
 }
 template <class I>
 auto inspect(I& f, TypeInfo& x) {
@@ -91,7 +97,7 @@ auto inspect(I& f, Header& x) {
 
 // A recording that lacks a setting is not replayed but diverges: who adds a field to one of these adds it to its inspect()
 // and here.
-static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12);
+static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 24);
 
 // This build's, for these cores.
 Header make_header(const CoreConfigs& configs, bool redacted);

@@ -58,8 +58,8 @@ static_assert(kTypeOf<SetTimer> + 1 == kTypes);
 // What a message is about, by the names that its fields have.
 template <class M>
 void correlate(const M& m, RecordHead& head) {
-  if constexpr (requires { RequestId{m.request}; }) head.request = m.request;
-  if constexpr (requires { RequestId{m.id}; }) head.request = m.id;
+  if constexpr (requires { requires std::is_same_v<std::decay_t<decltype(m.request)>, RequestId>; }) head.request = m.request;
+  if constexpr (requires { requires std::is_same_v<std::decay_t<decltype(m.id)>, RequestId>; }) head.request = m.id;
   if constexpr (requires { Ticket{m.ticket}; }) head.ticket = m.ticket;
   const auto shared = [&](const auto& x) {
     if (!x) return;

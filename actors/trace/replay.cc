@@ -34,7 +34,8 @@ class Replayer {
         dispatcher_(c.dispatcher, c.model),
         scheduler_(c.scheduler, c.model),
         router_(c.router, c.model),
-        device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places) {
+        device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places),
+        lora_(c.lora, c.model) {
     for (std::uint32_t i = 0; i < r.events.size(); ++i) {
       const RecordHead& h = r.events[i].head;
       if (h.kind == RecordKind::sent && h.cause != 0) sent_by_[h.cause].push_back(i);
@@ -70,6 +71,8 @@ class Replayer {
         return feed(i, router_, router_out_);
       case Sender::device:
         return feed(i, device_, device_out_);
+      case Sender::lora:
+        return feed(i, lora_, lora_out_);
       default:
         return false;
     }
@@ -216,10 +219,12 @@ class Replayer {
   SchedulerCore scheduler_;
   RouterCore router_;
   DeviceCore device_;
+  LoraCore lora_;
   DispatcherOutbox dispatcher_out_;
   SchedulerOutbox scheduler_out_;
   RouterOutbox router_out_;
   DeviceOutbox device_out_;
+  LoraOutbox lora_out_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> sent_by_;  // cause -> what its handling sent
   std::uint32_t last_receipt_[64] = {};
   bool ended_[64] = {};

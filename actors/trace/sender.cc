@@ -34,6 +34,10 @@ const char* name(Sender sender) {
       return "delivery";
     case Sender::spill:
       return "spill";
+    case Sender::lora:
+      return "lora";
+    case Sender::loader:
+      return "loader";
     case Sender::driver:
       return "driver";
   }

@@ -7,7 +7,20 @@
 namespace troupe::actors {
 
 // A seq is {sender, the sender's index, its count}: unique in a runtime without a counter that threads share.
-enum class Sender : std::uint16_t { runtime = 1, dispatcher, scheduler, router, sampler, stream, device, delivery, spill, driver };
+enum class Sender : std::uint16_t {
+  runtime = 1,
+  dispatcher,
+  scheduler,
+  router,
+  sampler,
+  stream,
+  device,
+  delivery,
+  spill,
+  lora,
+  loader,
+  driver
+};
 
 const char* name(Sender sender);  // "scheduler"
 

@@ -19,7 +19,8 @@ std::uint64_t Streams::live() const {
   return static_cast<std::uint64_t>(std::count_if(streams_.begin(), streams_.end(), [](const auto& s) { return !s.second.ended; }));
 }
 
-void Streams::admitted(const Admit& m) {
+void Streams::admitted(const Admit& m, bool first) {
+  if (!first) return;
   const auto [it, fresh] = streams_.try_emplace(m.id);
   if (!fresh) broken("R5: " + label(m.id) + " was accepted twice");
   it->second.request = m.request;

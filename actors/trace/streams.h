@@ -16,9 +16,9 @@ class Streams {
   // `tokens` false: ids are not what they were, and are not compared.
   Streams(const ModelInfo& model, bool from_start, bool tokens);
 
-  void admitted(const Admit& m);        // as it is sent
-  void opened(const Opened& m);         // likewise
-  void launched(const StepPlan& plan);  // likewise; by the scheduler
+  void admitted(const Admit& m, bool first);  // as it is sent; first: by the dispatcher, and not on its way on
+  void opened(const Opened& m);               // likewise
+  void launched(const StepPlan& plan);        // likewise; by the scheduler
   void applied(const Effect& effect);
   // As the scheduler takes them up; handled() is for every message that it does.
   void handled();

@@ -9,6 +9,7 @@ ClientStreams streams_of(const Recording& recording) {
   for (std::size_t i = 0; i < recording.events.size(); ++i) {
     const Event& e = recording.events[i];
     if (const auto* admit = std::get_if<Admit>(&e.message)) {
+      if (e.head.from.sender != Sender::dispatcher) continue;  // on its way on
       ClientStream& s = out[{admit->id.client, count[admit->id.client]++}];
       s.id = admit->id;
       s.request = admit->request;

@@ -11,7 +11,13 @@ constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requ
 }  // namespace
 
 Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, bool tokens)
-    : block_size_(m.block_size), window_(m.window), from_start_(from_start), tokens_(tokens), sequences_(m.n_slots), ring_(ring_slots) {
+    : block_size_(m.block_size),
+      window_(m.window),
+      from_start_(from_start),
+      tokens_(tokens),
+      sequences_(m.n_slots),
+      ring_(ring_slots),
+      adapters_(m.max_loras + 2) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -201,6 +207,10 @@ void Witness::enqueue(const LaunchedStep& step) {
       for (std::uint32_t b = d.position / block_size_; b < end; ++b) written(at, s.table[b], row.seq);
       o.blocks.assign(s.table.begin(), s.table.begin() + end);
     }
+    o.adapter = row.adapter;
+    const bool known = row.adapter.slot < adapters_.size() && (from_start_ || adapters_[row.adapter.slot] != 0);
+    if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
+      broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     feed(row, d, o, at);
   }
 }
@@ -214,6 +224,15 @@ void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::st
   const bool right =
       d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
   if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
+}
+
+void Witness::change(const ChangeTable& m) {
+  for (const Slot& slot : ring_)
+    for (std::uint32_t i = 0; m.hide.slot != 0 && slot.in_flight && i < slot.n_rows; ++i)
+      if (slot.rows[i].adapter == m.hide) broken("R9: " + label(m) + " while " + label(slot.ticket) + " names it");
+  if (m.hide.slot >= adapters_.size() || m.show.slot >= adapters_.size()) return broken("R9: " + label(m) + " beyond the end of the table");
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = 0;
+  if (m.show.slot != 0) adapters_[m.show.slot] = m.show.generation;
 }
 
 void Witness::completed(const Completed& m) {

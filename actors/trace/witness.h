@@ -4,7 +4,7 @@
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
 // read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
-// row that it names) and R7 (who may fail).
+// row that it names), R7 (who may fail) and R9 (what a step in flight names stays in the adapter table).
 //
 // What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
@@ -30,6 +30,7 @@ class Witness {
   void apply(const Effect& effect);
   void enqueue(const LaunchedStep& step);
   void completed(const Completed& m);
+  void change(const ChangeTable& m);
   void copy(const CopyBlocks& m);
   void copy_done(const CopyDone& m);
   void saved(const Saved& m);
@@ -57,6 +58,7 @@ class Witness {
     bool fed = false;
     Ticket from;
     std::uint32_t from_row = 0;
+    AdapterRef adapter;
     std::vector<BlockId> blocks;
   };
   struct Slot {
@@ -103,6 +105,7 @@ class Witness {
   std::vector<Save> saves_;
   std::vector<Copy> copies_;  // in flight
   std::vector<std::uint32_t> hits_;
+  std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;
   std::string violation_;

@@ -29,6 +29,11 @@ struct SubmitTo {  // a submission and where its events go
   Submit submit;
   std::shared_ptr<Callback> callback;
 };
+using LoraCallback = std::function<void(const LoraAnswer&)>;
+struct LoraTo {  // a command and where its answer goes; answered when the command was accepted
+  LoraCommand command;
+  std::shared_ptr<LoraCallback> callback;
+};
 struct Register {  // dispatcher -> delivery, before the request's first event can be
   RequestId id;
   std::shared_ptr<Callback> callback;
@@ -79,28 +84,29 @@ template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream, x.ce
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Attach)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::SubmitTo)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::LoraTo)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Register)
 
 namespace troupe::actors {
 
 using DispatcherActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
-                     caf::replies_to<Drain>::with<Drained>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
+                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
 
 using SchedulerActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
                      caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
-                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::replies_to<Ask>::with<SchedulerFigures>>;
+                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
                      caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::reacts_to<CopyDone>, caf::reacts_to<StateWritten>,
-                     caf::reacts_to<StateRead>, caf::replies_to<Lora>::with<LoraReply>,
+                     caf::reacts_to<StateRead>, caf::reacts_to<Lora>, caf::reacts_to<TableChanged>,
                      caf::replies_to<Teardown>::with<TornDown>, caf::replies_to<Ask>::with<DeviceFacts>>;
 
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
-using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>,
+using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>, caf::reacts_to<ChangeTable>,
                                      caf::replies_to<StopDevice>::with<Done>>;
 
 using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
@@ -111,6 +117,12 @@ using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Write
 
 using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
 
+using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
+                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>,
+                                   caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
+
+using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>>;
+
 // For the record of who gets what.
 template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
 template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
@@ -120,6 +132,8 @@ template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
 template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
 template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
 template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
+template <> inline constexpr Sender kReceiver<LoraActor> = Sender::lora;
+template <> inline constexpr Sender kReceiver<LoaderActor> = Sender::loader;
 
 struct Peers {
   DispatcherActor dispatcher;
@@ -130,6 +144,8 @@ struct Peers {
   DeviceActor device;
   SpillActor spill;  // none: nothing is spilled
   DeliveryActor delivery;
+  LoraActor lora;      // none: the model has no adapter slots
+  LoaderActor loader;  // likewise
 };
 
 }  // namespace troupe::actors

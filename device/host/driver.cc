@@ -192,11 +192,12 @@ class HostDriver final : public Driver {
   Result<void> destroy_graph(Graph) override { return no_graphs("destroy_graph"); }
 
   DriverUsage usage() const override {
-    return {.streams = n_streams_.load(std::memory_order_relaxed),
-            .events = n_events_.load(std::memory_order_relaxed),
-            .pinned_bytes = pinned_.bytes(),
-            .device_bytes = device_.bytes(),
-            .graphs = 0};
+    DriverUsage u{.streams = n_streams_.load(std::memory_order_relaxed),
+                  .events = n_events_.load(std::memory_order_relaxed),
+                  .pinned_bytes = pinned_.bytes(),
+                  .device_bytes = device_.bytes()};
+    if (faults_.check() != ErrorCode::none) u.abandoned = u.streams + u.events + pinned_.count() + device_.count();
+    return u;
   }
 
   void inject(Fault fault) override { faults_.inject(fault); }
@@ -207,6 +208,7 @@ class HostDriver final : public Driver {
     std::unique_ptr<HostStream> stream;
   };
 
+  static bool is_handle(std::uint64_t handle) { return (handle >> 32) % 2 == 1; }
   static std::size_t index_of(std::uint64_t handle) { return (handle & 0xFFFFFFFFu) - 1; }
 
   Result<void> checked(DriverCall kind, const char* call) {
@@ -223,7 +225,7 @@ class HostDriver final : public Driver {
 
   Result<HostStream*> find_stream(Stream handle, const char* call) {
     const std::size_t i = index_of(handle);
-    if (handle == 0 || i >= streams_.size() || streams_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
+    if (!is_handle(handle) || i >= streams_.size() || streams_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
       return failed(fmt::format("{}: no such stream", call));
     }
     return streams_[i].stream.get();
@@ -231,7 +233,7 @@ class HostDriver final : public Driver {
 
   Result<HostEvent*> find_event(Event handle, const char* call) {
     const std::size_t i = index_of(handle);
-    if (handle == 0 || i >= events_.size() || events_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
+    if (!is_handle(handle) || i >= events_.size() || events_[i].generation.load(std::memory_order_acquire) != handle >> 32) {
       return failed(fmt::format("{}: no such event", call));
     }
     return &events_[i];

@@ -17,6 +17,8 @@ class Faults {
   ErrorCode check(DriverCall call);
   // Calls that no fault can be aimed at: fail only once the device is lost.
   ErrorCode check() const { return lost_.load(std::memory_order_acquire); }
+  // The device is lost for a reason that was not injected.
+  void lose() { lost_.store(ErrorCode::device_lost, std::memory_order_release); }
   const std::atomic<ErrorCode>& lost() const { return lost_; }
 
  private:

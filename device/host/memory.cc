@@ -69,4 +69,9 @@ std::uint64_t HostMemory::bytes() const {
   return bytes_;
 }
 
+std::size_t HostMemory::count() const {
+  const std::lock_guard lock(mutex_);
+  return alive_.size();
+}
+
 }  // namespace troupe::device

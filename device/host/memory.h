@@ -20,6 +20,7 @@ class HostMemory {
   Result<void*> alloc(std::size_t bytes);             // device_failed: the machine has no more
   Result<void> free(void* ptr, std::size_t bytes);    // device_failed: not alive, or of another size
   std::uint64_t bytes() const;
+  std::size_t count() const;  // of areas
 
  private:
   mutable std::mutex mutex_;

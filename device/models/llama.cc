@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "device/host/copy_queue.h"
+#include "device/models/device_memory.h"
+#include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
+#include "device/models/lora.h"
 #include "kernels/host/host_kernels.h"
 #include "kernels/kernels.h"
 
@@ -27,37 +30,6 @@ static_assert(static_cast<int>(kernels::Status::no_token) == static_cast<int>(Ce
               static_cast<int>(kernels::Status::stale_feed) == static_cast<int>(CellStatus::stale_feed) &&
               static_cast<int>(kernels::Status::poisoned) == static_cast<int>(CellStatus::poisoned));
 static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::kNone);
-
-template <class T>
-T* at(DevicePtr p) {
-  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(p));
-}
-template <class T>
-DevicePtr address(const T* p) {
-  return static_cast<DevicePtr>(reinterpret_cast<std::uintptr_t>(p));
-}
-
-// Device memory that goes back to the driver with its owner.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(Driver& driver) : driver_(driver) {}
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() {
-    for (const auto& [ptr, bytes] : blocks_) (void)driver_.free_device(ptr, bytes);
-  }
-  template <class T>
-  Result<T*> get(std::size_t n) {
-    const std::size_t bytes = std::max<std::size_t>(n * sizeof(T), 64);
-    TROUPE_TRY(auto ptr, driver_.alloc_device(bytes));
-    blocks_.emplace_back(ptr, bytes);
-    return at<T>(ptr);
-  }
-
- private:
-  Driver& driver_;
-  std::vector<std::pair<DevicePtr, std::size_t>> blocks_;
-};
 
 Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
 
@@ -81,6 +53,12 @@ class LlamaOnHost final : public LlamaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  Result<void> load_adapter(std::uint32_t slot, const std::string& path) override {
+    TROUPE_TRY(auto adapter, LoraAdapter::open(path, config_));
+    return adapters_.upload(slot, adapter);
+  }
+  Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
+  Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
   std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
     return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
@@ -100,6 +78,8 @@ class LlamaOnHost final : public LlamaModel {
     std::vector<kernels::StepRow> rows;
     std::vector<const kernels::Cell*> cell_arrays;
     std::vector<kernels::RowReadback> readback;
+    std::vector<kernels::LoraRun> lora_runs;  // the first n_lora_runs
+    std::uint32_t n_lora_runs = 0;
     std::atomic<int> queued{0};  // functions on the stream that have not returned
   };
 
@@ -128,6 +108,7 @@ class LlamaOnHost final : public LlamaModel {
   kernels::KvCache kv_;
   kernels::BlockTables tables_;
   LlamaScratch scratch_;
+  LlamaAdapters adapters_;
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
   StepContext* last_ = nullptr;
@@ -147,6 +128,10 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
   TROUPE_TRY(positive(options.n_slots, "n_slots"));
   TROUPE_TRY(positive(options.max_depth, "max_depth"));
+  if (options.max_loras != 0) {
+    TROUPE_TRY(positive(options.max_loras, "max_loras"));
+    TROUPE_TRY(positive(options.max_lora_rank, "max_lora_rank"));
+  }
   if (!kernels::supported(options.target)) {
     return Error{ErrorCode::bad_request,
                  fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
@@ -185,6 +170,8 @@ void LlamaOnHost::fill_info() {
   info_.has_ssm_layers = false;
   info_.eos_ids = config_.eos_ids;
   info_.tokens = options_.tokens;
+  info_.max_loras = options_.max_loras;
+  info_.max_lora_rank = options_.max_loras == 0 ? 0 : options_.max_lora_rank;
 }
 
 Result<void> LlamaOnHost::init() {
@@ -202,7 +189,10 @@ Result<void> LlamaOnHost::init() {
   k.max_context = o.context_limit;
   k.max_group = c.heads / c.kv_heads;
   k.block_size = o.block_size;
+  k.max_lora_rank = o.max_loras == 0 ? 0 : o.max_lora_rank;
   kernels_ = kernels::make_host_kernels(k);
+  if (o.max_loras != 0 && !kernels_->has_lora())
+    return Error{ErrorCode::unsupported, "these kernels run no adapters: load the model with max_loras 0"};
 
   kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
   TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));
@@ -221,11 +211,13 @@ Result<void> LlamaOnHost::init() {
   TROUPE_TRY(scratch_.outputs, memory_.get<float>(r * c.width));
   TROUPE_TRY(scratch_.logits, memory_.get<float>(r * c.vocab));
 
+  TROUPE_TRY(adapters_.init(memory_, c, o.max_loras, o.max_lora_rank));
   contexts_ = std::vector<StepContext>(o.max_depth + 1);
   for (StepContext& context : contexts_) {
     context.model = this;
     context.rows.resize(o.max_rows);
     context.readback.resize(o.max_rows);
+    context.lora_runs.resize(o.max_rows);
     context.cell_arrays.resize(2 * (o.max_depth + 1));
   }
   return success();
@@ -253,8 +245,10 @@ Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
       return bad_plan(
           fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
     }
-    if (row.adapter_slot != 0)
-      return Error{ErrorCode::unsupported, fmt::format("row {}: adapter slot {}; this model has no adapters", r, row.adapter_slot)};
+    if (row.adapter_slot != 0 && !adapters_.in_table(row.adapter_slot)) {
+      return Error{o.max_loras == 0 ? ErrorCode::unsupported : ErrorCode::bad_plan,
+                   fmt::format("row {}: adapter slot {} is not in the table of {} adapters", r, row.adapter_slot, o.max_loras)};
+    }
     if (row.logits_row != DeviceRow::kNone && (!row.wants_token || row.logits_row >= o.max_logits_rows)) {
       return bad_plan(fmt::format("row {}: logits row {} of {}", r, row.logits_row, o.max_logits_rows));
     }
@@ -314,11 +308,21 @@ void LlamaOnHost::forward(StepContext& c) {
     const kernels::TableChange change{d.slot, d.index, d.block};
     kernels_->apply_changes(tables_, &change, 1);
   }
-  std::uint32_t n_outputs = 0;
+  std::uint32_t n_outputs = 0, token = 0;
+  c.n_lora_runs = 0;
   for (std::size_t r = 0; r < v.rows.size(); ++r) {
     const DeviceRow& row = v.rows[r];
     c.rows[r] = {row.slot,     row.position, row.n_tokens, row.source == FeedSource::Kind::feed ? 1u : 0u, row.index,     row.feed_cells,
                  row.feed_tag, row.mask.a,   row.mask.b,   row.wants_token ? n_outputs++ : kernels::kNone, row.logits_row};
+    if (row.adapter_slot != 0) {
+      kernels::LoraRun* last = c.n_lora_runs == 0 ? nullptr : &c.lora_runs[c.n_lora_runs - 1];
+      if (last != nullptr && last->slot == row.adapter_slot && last->first_token + last->n_tokens == token) {
+        last->n_tokens += row.n_tokens;
+      } else {
+        c.lora_runs[c.n_lora_runs++] = {token, row.n_tokens, row.adapter_slot};
+      }
+    }
+    token += row.n_tokens;
   }
   for (std::size_t i = 0; i < v.cell_arrays.size(); ++i) c.cell_arrays[i] = at<const kernels::Cell>(v.cell_arrays[i]);
   kernels::FeedArgs feed;
@@ -335,7 +339,8 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.tables = tables_;
   feed.tokens = scratch_.tokens;
   feed.readback = c.readback.data();
-  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed, c.n_tokens, n_outputs);
+  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed,
+                {{c.lora_runs.data(), c.n_lora_runs}, &adapters_}, c.n_tokens, n_outputs);
 }
 
 void LlamaOnHost::argmax(StepContext& c) {

@@ -30,6 +30,8 @@ struct LlamaOptions {
   std::uint32_t max_logits_rows = 8;
   std::uint32_t n_slots = 64;  // block tables
   std::uint32_t max_depth = 2;
+  std::uint32_t max_loras = 0;      // adapter slots
+  std::uint32_t max_lora_rank = 16;
   std::uint32_t context_limit = 0;  // at most the model's context; 0 = the model's
   Shared<TokenTable> tokens;        // for ModelInfo
   kernels::Target target = kernels::best_target();  // all give the same bits
@@ -44,7 +46,7 @@ class LlamaModel : public ModelDeviceFeed {
 
   // Refused before anything is enqueued: bad_plan: more rows, tokens or logits than the options say, or a slot,
   // position, id, cell or ring slot out of range; argmax_batch_to_feed of another step than decode_batch_fed took last.
-  // unsupported: an adapter. ring_exhausted: more than max_depth + 1 steps in flight.
+  // An adapter slot that is not in the table: bad_plan, or unsupported if there are none. ring_exhausted: more than max_depth + 1 steps in flight.
   // While the device runs, a row whose positions lack a KV block is poisoned alone (kernels.h, feed_resolve).
 };
 

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cmath>
+#include <tuple>
+#include <type_traits>
 
 namespace troupe::device {
 
@@ -42,7 +44,8 @@ Result<LlamaWeights> load_llama_weights(const TensorSource& source, const ModelC
 }
 
 void llama_forward(kernels::Kernels& k, const ModelConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
-                   const kernels::KvCache& kv, const kernels::FeedArgs& feed, std::uint32_t n, std::uint32_t n_outputs) {
+                   const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora, std::uint32_t n,
+                   std::uint32_t n_outputs) {
   using kernels::MatmulJob;
   k.feed_resolve(feed);
   if (n == 0) return;
@@ -52,22 +55,43 @@ void llama_forward(kernels::Kernels& k, const ModelConfig& c, const LlamaWeights
   float* const key = s.qkv + c.q_width();
   float* const value = key + c.kv_width();
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  struct Adapted {
+    LoraTarget target;
+    float* y;
+    std::size_t stride;
+  };
+  // What adapters add where the base model's product stands already, biases included.
+  const auto adapt = [&](std::uint32_t layer, const auto& outputs, const float* x, std::uint32_t cols) {
+    if (lora.runs.empty()) return;
+    std::array<kernels::LoraJob, std::tuple_size_v<std::remove_cvref_t<decltype(outputs)>>> jobs;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const Adapted& o = outputs[j];
+      jobs[j] = {lora.adapters->slots(layer, o.target), lora_shape(c, o.target).rows, o.y, o.stride};
+    }
+    k.lora(jobs, lora.runs, x, cols);
+  };
   for (std::uint32_t i = 0; i < c.layers; ++i) {
     const LlamaLayer& l = w.layers[i];
     k.rms_norm(s.x, l.attn_norm, s.h, n, c.width, c.eps);
     k.matmul(std::array{MatmulJob{l.q, s.qkv, qkv, false, l.q_bias}, MatmulJob{l.k, key, qkv, false, l.k_bias},
                         MatmulJob{l.v, value, qkv, false, l.v_bias}},
              s.h, n, c.width);
+    adapt(i, std::array{Adapted{LoraTarget::q, s.qkv, qkv}, Adapted{LoraTarget::k, key, qkv}, Adapted{LoraTarget::v, value, qkv}}, s.h,
+          c.width);
     if (l.q_norm != nullptr) k.norm_heads(s.qkv, qkv, l.q_norm, n, c.heads, c.head_dim, c.eps);
     if (l.k_norm != nullptr) k.norm_heads(key, qkv, l.k_norm, n, c.kv_heads, c.head_dim, c.eps);
     // Keys and values of the whole step are in the cache before any of its rows reads them.
-    k.rope_store({s.tokens, n, i, c.heads, c.rotated, s.qkv, key, value, qkv, s.angles, c.rope_pairs == RopePairs::halves}, kv, feed.tables);
+    k.rope_store({s.tokens, n, i, c.heads, c.rotated, s.qkv, key, value, qkv, s.angles, c.rope_pairs == RopePairs::halves}, kv,
+                 feed.tables);
     k.attention({s.tokens, n, i, c.heads, s.qkv, qkv, s.attended, scale, c.sliding_window}, kv, feed.tables);
     k.matmul(std::array{MatmulJob{l.o, s.x, c.width, true}}, s.attended, n, c.q_width());
+    adapt(i, std::array{Adapted{LoraTarget::o, s.x, c.width}}, s.attended, c.q_width());
     k.rms_norm(s.x, l.ffn_norm, s.h, n, c.width, c.eps);
     k.matmul(std::array{MatmulJob{l.gate, s.gate, c.ffn}, MatmulJob{l.up, s.up, c.ffn}}, s.h, n, c.width);
+    adapt(i, std::array{Adapted{LoraTarget::gate, s.gate, c.ffn}, Adapted{LoraTarget::up, s.up, c.ffn}}, s.h, c.width);
     k.silu_mul(s.gate, s.up, static_cast<std::size_t>(n) * c.ffn);
     k.matmul(std::array{MatmulJob{l.down, s.x, c.width, true}}, s.gate, n, c.ffn);
+    adapt(i, std::array{Adapted{LoraTarget::down, s.x, c.width}}, s.gate, c.ffn);
   }
   if (n_outputs == 0) return;
   k.gather_outputs(feed.rows, feed.n_rows, s.x, c.width, s.outputs);

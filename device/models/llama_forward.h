@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "device/models/llama_adapters.h"
 #include "device/models/model_config.h"
 #include "device/models/weights.h"
 #include "kernels/kernels.h"
@@ -47,9 +49,15 @@ struct LlamaScratch {
   float* logits = nullptr;               // [r][vocab]
 };
 
+// The adapters of a step: which tokens run under which slot. No runs: the base model alone.
+struct LlamaLora {
+  std::span<const kernels::LoraRun> runs;
+  const LlamaAdapters* adapters = nullptr;
+};
+
 // One step. feed.tokens is scratch.tokens; n_tokens over all rows; n_outputs = rows with an output.
 void llama_forward(kernels::Kernels& k, const ModelConfig& config, const LlamaWeights& weights, const double* inv_freq,
-                   const LlamaScratch& scratch, const kernels::KvCache& kv, const kernels::FeedArgs& feed, std::uint32_t n_tokens,
-                   std::uint32_t n_outputs);
+                   const LlamaScratch& scratch, const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora,
+                   std::uint32_t n_tokens, std::uint32_t n_outputs);
 
 }  // namespace troupe::device

@@ -93,6 +93,8 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.max_logits_rows = options.max_batch;
   out.n_slots = 2 * options.max_batch;  // a slot that was released is fenced until the steps in flight have settled (R3)
   out.max_depth = options.depth;
+  out.max_loras = options.max_loras;
+  out.max_lora_rank = options.max_lora_rank;
   return out;
 }
 

@@ -29,6 +29,8 @@ struct LoadOptions {
   std::uint32_t max_batch = 32;   // sequences in a step
   std::uint32_t step_tokens = 512;
   std::uint32_t depth = 2;        // most steps in flight
+  std::uint32_t max_loras = 0;    // adapter slots
+  std::uint32_t max_lora_rank = 16;
 };
 
 // Text to ids and back.

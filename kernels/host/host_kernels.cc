@@ -8,6 +8,7 @@
 #include "kernels/host/attention.h"
 #include "kernels/host/feed.h"
 #include "kernels/host/kv_layout.h"
+#include "kernels/host/lora.h"
 #include "kernels/host/matmul.h"
 #include "kernels/host/rmsnorm.h"
 #include "kernels/host/rope.h"
@@ -28,6 +29,7 @@ class HostKernels final : public Kernels {
       : options_(o),
         pool_(o.threads),
         matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_),
+        lora_(o.target, o.max_lora_rank, pool_),
         attention_(kernels::attention(o.target, !o.exact)),
         rms_norm_(kernels::rms_norm(o.target)),
         silu_mul_(kernels::silu_mul(o.target)),
@@ -77,6 +79,11 @@ class HostKernels final : public Kernels {
 
   void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) override {
     matmul_.run(jobs, x, n_rows, cols);
+  }
+
+  bool has_lora() const override { return true; }
+  void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) override {
+    lora_.run(jobs, runs, x, cols);
   }
 
   void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) override {
@@ -170,6 +177,7 @@ class HostKernels final : public Kernels {
   HostKernelsOptions options_;
   ThreadPool pool_;
   Matmul matmul_;
+  Lora lora_;
   Attention attention_;
   RmsNorm rms_norm_;
   SiluMul silu_mul_;

@@ -22,6 +22,7 @@ struct HostKernelsOptions {
   std::size_t max_context = 1;  // positions that attention may read
   std::size_t max_group = 1;    // query heads per KV head
   std::size_t block_size = 16;  // positions in a KV block
+  std::size_t max_lora_rank = 0;
 };
 
 std::unique_ptr<Kernels> make_host_kernels(const HostKernelsOptions& options);

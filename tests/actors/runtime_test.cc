@@ -1,6 +1,7 @@
 // The whole path through the mailboxes on the scripted model: what each client gets, and that nothing is left.
 #include "actors/runtime.h"
 
+#include <future>
 #include <thread>
 
 #include "tests/actors/rig.h"
@@ -222,6 +223,20 @@ TEST(Runtime, DrainGivesUpWhenItsTimeIsOver) {
   ASSERT_TRUE(rig.runtime->submit(make_request(1, 3, 400, s), rig.clients->callback(1)));
   EXPECT_FALSE(rig.runtime->drain(20ms));
   EXPECT_TRUE(rig.runtime->stop());
+}
+
+TEST(Runtime, StopsWhileAThreadThatCalledItLivesOn) {
+  Rig rig = make_rig({}, script());
+  std::promise<void> asked, stopped;
+  std::thread caller([&] {
+    EXPECT_GT(rig.runtime->metrics().facts.total_blocks, 0u);
+    asked.set_value();
+    stopped.get_future().wait();
+  });
+  asked.get_future().wait();
+  EXPECT_TRUE(rig.runtime->stop());
+  stopped.set_value();
+  caller.join();
 }
 
 // A callback may ask and submit; it may not stop, and what it throws is its own affair.

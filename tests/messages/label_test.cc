@@ -15,7 +15,7 @@ TEST(Label, Ids) {
 
 TEST(Label, Errors) {
   EXPECT_STREQ(name(ErrorCode::kv_exhausted), "kv_exhausted");
-  for (int i = 0; i <= static_cast<int>(ErrorCode::internal); ++i) EXPECT_STRNE(name(static_cast<ErrorCode>(i)), "?") << i;
+  for (int i = 0; i <= static_cast<int>(ErrorCode::adapter_gone); ++i) EXPECT_STRNE(name(static_cast<ErrorCode>(i)), "?") << i;
   EXPECT_STREQ(name(static_cast<ErrorCode>(200)), "?");
   EXPECT_EQ(label(Error{ErrorCode::bad_file, "..."}), "bad_file: ...");
   EXPECT_EQ(label(Error{ErrorCode::closed, ""}), "closed");
@@ -105,9 +105,9 @@ TEST(Label, ResultsAndSamples) {
 }
 
 TEST(Label, LoraAndModel) {
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::load, "pirate", ""}), "LoraLoad{pirate}");
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::unload, "pirate", ""}), "LoraUnload{pirate}");
-  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::rotate, "pirate", ""}), "LoraRotate{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::load_into_slot, "pirate", ""}), "LoadIntoSlot{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::unload, "pirate", ""}), "Unload{pirate}");
+  EXPECT_EQ(label(LoraCommand{LoraCommand::Kind::rotate, "pirate", ""}), "Rotate{pirate}");
   EXPECT_EQ(label(LoraAck{"pirate", {1, 1}, 0}), "LoraAck{pirate, a1g1}");
   EXPECT_EQ(label(model_info()), "model{llama, vocab=49152, layers=30, context=8192, blocks=64, slots=8, depth=2}");
 }
@@ -152,7 +152,15 @@ TEST(Label, MessagesOfTheRouter) {
   EXPECT_EQ(label(Apply{kCtx, ReleaseSeq{kSeq}}), "Apply ReleaseSeq{s1.5}");
   EXPECT_EQ(label(Applied{kCtx, {1, false}, {}, {}}), "Applied outcome{blocks=1}");
   EXPECT_EQ(label(Applied{kCtx, {}, kDeviceError, {}}), "Applied launch/kv_exhausted{row=3, missing=2}");
-  EXPECT_EQ(label(Lora{kCtx, {LoraCommand::Kind::load, "pirate", ""}}), "Lora LoraLoad{pirate}");
+  EXPECT_EQ(label(Lora{kCtx, {LoraCommand::Kind::load_into_slot, "pirate", ""}}), "Lora LoadIntoSlot{pirate} show=a0g0 hide=a0g0");
+  EXPECT_EQ(label(LoraSubmit{kCtx, 3, {LoraCommand::Kind::list, "", ""}}), "LoraSubmit #3 List{}");
+  EXPECT_EQ(label(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 0}, {}}), "LoraAnswer #3 LoraAck{pirate, a1g1}");
+  EXPECT_EQ(label(LoadAdapter{kCtx, 3, 2, "p"}), "LoadAdapter #3 slot=2");
+  EXPECT_EQ(label(AdapterLoaded{kCtx, 3, {}}), "AdapterLoaded #3 ok");
+  EXPECT_EQ(label(LoraHold{kCtx, {1, 4}, 99}), "LoraHold a1g4 until @99");
+  EXPECT_EQ(label(LoraResume{kCtx, {1, 4}, true}), "LoraResume a1g4 gone");
+  EXPECT_EQ(label(ChangeTable{kCtx, {2, 5}, {1, 4}}), "ChangeTable show=a2g5 hide=a1g4");
+  EXPECT_EQ(label(TableChanged{}), "TableChanged ok");
   EXPECT_EQ(label(LoraReply{kCtx, {"pirate", {1, 1}, 0}, {}}), "LoraReply LoraAck{pirate, a1g1}");
   EXPECT_EQ(label(Teardown{}), "Teardown");
   EXPECT_EQ(label(TornDown{kCtx, facts()}), "TornDown facts{free=10/64, fenced=2, in_flight=1}");

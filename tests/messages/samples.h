@@ -26,7 +26,7 @@ inline Request request() {
   r.stop = {.max_tokens = 64, .min_tokens = 3, .stop = {"END", "\n\n"}, .stop_token_ids = {4, 5}, .ignore_eos = true};
   r.think = Think{8, 9, 10};
   r.deadline = TimeNs{5'000'000'000};
-  r.adapter = {3, 1};
+  r.adapter = "pirate";
   return r;
 }
 inline Row fed_row() {
@@ -95,7 +95,8 @@ inline ModelInfo model_info() {
   TokenTable table{.offsets = {0, 1, 3}, .bytes = "abc", .special = {0, 1}};
   return {.name = "Tiny", .architecture = "llama", .arithmetic_id = "host/exact", .vocab_size = 49152, .n_layers = 30, .context_length = 8192,
           .block_size = 16, .kv_blocks = 64, .n_slots = 8, .max_depth = 2, .max_rows = 32, .max_step_tokens = 512, .max_logits_rows = 8,
-          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table))};
+          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table)),
+          .max_loras = 4, .max_lora_rank = 16};
 }
 
 // Calls f(value) with a sample of each type.
@@ -106,7 +107,7 @@ template <class F> void for_each_sample(F&& f) {
   f(Commit{kSeq, 1, 12}), f(Advance{kSeq, kTicket, 3}), f(Rollback{kSeq, 2}), f(ReleaseSeq{kSeq}), f(ReadLogits{kTicket});
   f(ReserveKv{kSeq, 40}), f(CompactSlot{kSeq, 2}), f(DetachSlot{kSeq}), f(Quiesce{}), f(SaveSequenceState{kSeq}), f(SsmSnapshotSave{kSeq});
   f(SsmSnapshotRestore{kSeq, 6}), f(SsmCheckpoint{kSeq}), f(EffectOutcome{1, true});
-  f(LoraCommand{LoraCommand::Kind::rotate, "pirate", "adapters/pirate"}), f(LoraAck{"pirate", {1, 1}, 500});
+  f(LoraCommand{LoraCommand::Kind::rotate, "pirate", "adapters/pirate"}), f(LoraAck{"pirate", {1, 1}, 500}), f(LoraEntry{"x", 1, {1, 1}, 2, true, true});
   f(*model_info().tokens), f(model_info());
   f(plan().rows[1]), f(plan()), f(TableDelta{1, 2, 3}), f(launched().rows[0]), f(launched().slot), f(launched());
   f(TokenBias{9, -1.5f}), f(request().sampling), f(request().stop), f(*request().think), f(request());
@@ -117,7 +118,7 @@ template <class F> void for_each_sample(F&& f) {
   const auto shared_request = Shared<Request>::of(request());
   f(Submit{kCtx, shared_request, 3});
   f(SubmitReply{kCtx, kRequest, {ErrorCode::overloaded, "later"}, 1000});
-  f(Admit{kCtx, kRequest, shared_request, 3});
+  f(Admit{kCtx, kRequest, shared_request, 3, {3, 1}, {ErrorCode::unknown_adapter, "none"}, true, 9});
   f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest}), f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5});
   f(Ended{kCtx, {kRequest, {8, 1}}}), f(Drain{kCtx}), f(Drained{kCtx}), f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
   f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}, {1, 4}, 11}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}, {}, 0});
@@ -127,7 +128,12 @@ template <class F> void for_each_sample(F&& f) {
   f(Accepted{kCtx, kTicket, kDeviceError, facts()}), f(Await{kCtx, kTicket});
   f(Settled{kCtx, Shared<StepResult>::of(result()), facts()});
   f(Apply{kCtx, ReserveKv{kSeq, 40}}), f(Applied{kCtx, {1, true}, kDeviceError, facts()});
-  f(Lora{kCtx, {LoraCommand::Kind::load, "pirate", "p"}}), f(LoraReply{kCtx, {"pirate", {1, 1}, 5}, kDeviceError});
+  f(Lora{kCtx, {LoraCommand::Kind::load_into_slot, "pirate", "p"}, {2, 5}, {1, 4}, true});
+  f(LoraSubmit{kCtx, 3, {LoraCommand::Kind::promote, "pirate", "", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt}});
+  f(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}}, {ErrorCode::timed_out, "later"}});
+  f(LoadAdapter{kCtx, 3, 2, "p"}), f(AdapterLoaded{kCtx, 3, {ErrorCode::bad_file, "short"}}), f(LoraHold{kCtx, {1, 4}, 99});
+  f(LoraResume{kCtx, {1, 4}, true}), f(ChangeTable{kCtx, {2, 5}, {1, 4}}), f(TableChanged{kCtx, {ErrorCode::not_found, "none"}});
+  f(LoraReply{kCtx, {"pirate", {1, 1}, 5}, kDeviceError});
   f(Teardown{kCtx}), f(TornDown{kCtx, facts()});
   f(copy_handles()), f(RingReady{kCtx, {launched().slot, {}}, {copy_handles()}}), f(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())});
   f(Watch{kCtx, kTicket, 1, 4, 2, kDeviceError}), f(EventDone{kCtx, kTicket, 1, kDeviceError});

@@ -206,6 +206,7 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
     Request q = s.requests[i];
     q.client = i + 1;
     q.deadline = {};
+    q.adapter.clear();
     world.post(std::move(q), nullptr);
   }
   world.run(100'000);
@@ -278,6 +279,41 @@ void count(World& w, Coverage& c) {
 
 Scenario make_scenario(std::uint64_t seed) { return Maker(seed).make(seed); }
 
+Scenario make_lora_scenario(std::uint64_t seed) {
+  using Kind = LoraCommand::Kind;
+  Scenario s = make_scenario(seed);
+  std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 7);
+  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  static constexpr const char* names[] = {"a", "b", "c", "d"};
+  const std::uint32_t n_names = 1 + below(4);
+  s.world.device.max_loras = 1 + below(3);
+  s.world.lora_policy = below(8) == 0 ? actors::LoraPolicy::global : actors::LoraPolicy::scoped;
+  for (Request& q : s.requests) {  // what expected_tokens() foresees
+    q.sampling = {};
+    q.stop.stop.clear();
+    if (below(4) != 0) q.adapter = names[below(n_names)];
+  }
+  const std::uint32_t n = 1 + below(6);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    ClientEvent e;
+    e.kind = ClientEvent::Kind::lora;
+    e.after = below(2) == 0 ? 0 : below(60);
+    LoraCommand& c = e.command;
+    static constexpr Kind kinds[] = {Kind::promote_disk, Kind::promote_disk, Kind::promote_disk, Kind::load_into_slot, Kind::load_into_slot,
+                                     Kind::unload,       Kind::unload,       Kind::rotate,       Kind::list,           Kind::promote};
+    c.kind = i == 0 ? Kind::promote_disk : kinds[below(10)];
+    c.name = below(12) == 0 ? "" : names[below(n_names)];
+    c.path = (below(10) == 0 ? "bad" : "file") + std::to_string(below(6));
+    c.slot = below(8) == 0 ? 9 : 1 + below(s.world.device.max_loras);
+    c.max_wait = below(3) == 0 ? 1000 * static_cast<TimeNs>(1 + below(60)) : 0;
+    c.at_bound = below(2) == 0 ? LoraCommand::AtBound::fail : LoraCommand::AtBound::preempt;
+    // Half of the lives begin with an adapter.
+    const std::uint32_t at = i == 0 && below(2) == 0 ? 0 : below(static_cast<std::uint32_t>(s.events.size()) + 1);
+    s.events.insert(s.events.begin() + at, std::move(e));
+  }
+  return s;
+}
+
 Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events, bool keep_log) {
   Outcome outcome;
   const std::vector<Stream> expected = undisturbed(s, outcome.reference_messages, outcome.violation);
@@ -285,6 +321,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   WorldOptions options = s.world;
   options.fault = faults.scheduler;
   options.router_fault = faults.router;
+  options.lora_fault = faults.lora;
   options.spill_fault = faults.spill;
   World world(options);
   world.keep_log = keep_log;
@@ -297,6 +334,8 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
       world.post(s.requests[e.request], &expected[e.request]);
     else if (e.kind == ClientEvent::Kind::cancel)
       world.cancel(e.client);
+    else if (e.kind == ClientEvent::Kind::lora)
+      world.lora(e.command);
     else
       world.drain();
   }
@@ -305,6 +344,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.violation = world.violation();
   outcome.messages = world.messages();
   count(world, outcome.coverage);
+  outcome.lora = world.lora_core().stats();
   outcome.log = std::move(world.log);
   if (options.record) outcome.recording = world.recording();
   return outcome;

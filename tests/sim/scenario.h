@@ -13,11 +13,12 @@
 namespace troupe::sim {
 
 struct ClientEvent {
-  enum class Kind : std::uint8_t { submit, cancel, drain };
+  enum class Kind : std::uint8_t { submit, cancel, drain, lora };
   Kind kind = Kind::submit;
   std::uint32_t after = 0;    // turns of the world since the event before
   std::uint32_t request = 0;  // submit: index in Scenario::requests
   std::uint64_t client = 0;   // cancel
+  LoraCommand command{};      // lora
 };
 
 struct Scenario {
@@ -31,6 +32,7 @@ struct Outcome {
   std::uint64_t messages = 0;            // of the life that the seed has
   std::uint64_t reference_messages = 0;  // of the undisturbed one
   Coverage coverage;
+  actors::LoraStats lora;
   std::vector<std::string> log;  // of the messages, if asked for
   std::vector<std::uint8_t> recording;  // the bytes of a recording's file, if WorldOptions::record
 };
@@ -39,9 +41,13 @@ struct Faults {
   actors::SchedulerFault scheduler = actors::SchedulerFault::none;
   actors::RouterFault router = actors::RouterFault::none;
   actors::SpillFault spill = actors::SpillFault::none;
+  actors::LoraFault lora = actors::LoraFault::none;
 };
 
 Scenario make_scenario(std::uint64_t seed);
+// The same with LoRA adapters: requests that name some, and commands between them. What a stream has to be follows from
+// the generation that the request is bound to.
+Scenario make_lora_scenario(std::uint64_t seed);
 // Runs its first `events` client events (0: all).
 Outcome run_scenario(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0, bool keep_log = false);
 // Runs it once more, recorded; where the recording is, and the command to look at it.

@@ -16,8 +16,14 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 
 std::uint32_t sim_earlier(std::uint32_t position) { return position == 0 ? 0 : static_cast<std::uint32_t>(mix(position) % position); }
 
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token) {
-  return mix(before ^ mix((std::uint64_t{position} << 32) | token));
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter) {
+  return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
+}
+
+std::uint64_t sim_adapter(const std::string& path) {
+  std::uint64_t h = 1;
+  for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
+  return h;
 }
 
 std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state) { return sum + mix(state + position); }
@@ -56,6 +62,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.max_logits_rows = o.max_logits_rows;
   m.supports_device_token_feed = o.feed;
   m.eos_ids = {1};
+  m.max_loras = o.max_loras;
+  m.max_lora_rank = o.max_loras == 0 ? 0 : 8;
   TokenTable table;
   for (Token id = 0; id < o.vocab; ++id) {
     table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
@@ -72,7 +80,9 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
-      staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)) {
+      staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
+      adapters_(o.max_loras + 2) {
+  adapters_[0].shown = true;
   for (Slot& s : slots_) {
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
@@ -123,6 +133,9 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     else
       input = from.id;
   }
+  if (!adapters_[row.adapter_slot].shown && violation_.empty())
+    violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
+                 ", which is not in the table";
   std::uint64_t state = 0;
   if (!has_blocks(row.slot, row.position, row.position + row.n_tokens)) {
     ++faults_.missing;
@@ -135,7 +148,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     const std::uint32_t position = row.position + k;
     std::uint64_t before = position == 0 ? 0 : kv_at(row.slot, position - 1);
     if (options_.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), kv_at(row.slot, sim_earlier(position)));
-    state = sim_state(before, position, input);
+    state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
     kv_at(row.slot, position) = state;
   }
   if (options_.window != 0) {
@@ -149,6 +162,20 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
+}
+
+Error SimDevice::load(const LoadAdapter& m) {
+  if (m.path.starts_with("bad")) return {ErrorCode::bad_file, m.path + " is no adapter"};
+  Adapter& a = adapters_[m.slot];
+  if (a.shown && violation_.empty()) violation_ = "R9: adapter slot " + std::to_string(m.slot) + " was written while the table shows it";
+  a.content = sim_adapter(m.path);
+  return {};
+}
+
+Error SimDevice::change(const ChangeTable& m) {
+  if (m.show.slot != 0) adapters_[m.show.slot].shown = true;
+  if (m.hide.slot != 0) adapters_[m.hide.slot] = {};
+  return {};
 }
 
 DeviceError SimDevice::enqueue(const Enqueue& m) {

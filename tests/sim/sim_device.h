@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "messages/protocol.h"
@@ -28,6 +29,7 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
+  std::uint32_t max_loras = 0;
   std::uint32_t spill_places = 0;
   std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
   // Faults, by step number.
@@ -49,8 +51,10 @@ ModelInfo sim_model(const SimDeviceOptions& options);
 
 // The model: the state after a token, the sum over the states of a window that one more makes, and the masked choice.
 // Without a window, what comes before a position is the state of the last one and that of sim_earlier(position).
+// `adapter`: what the adapter's file holds; 0 = the base model.
 std::uint32_t sim_earlier(std::uint32_t position);
-std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token);
+std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter = 0);
+std::uint64_t sim_adapter(const std::string& path);
 std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
 void sim_logits(std::uint64_t state, std::uint32_t vocab, float* out);
@@ -71,6 +75,9 @@ class SimDevice {
   bool hung() const { return !queue_.empty() && !runnable(); }
   // Runs it. None: its event was never recorded.
   std::optional<EventDone> run_head();
+  // Adapters: into memory that the table does not show (an error if the path begins with "bad"), and the table.
+  Error load(const LoadAdapter& m);
+  Error change(const ChangeTable& m);
   // Reads a ring slot as the device actor does: n_rows entries and a view of n_logits rows.
   StepResult read(const ReadSlot& m);
 
@@ -80,6 +87,7 @@ class SimDevice {
     std::uint64_t missing = 0;  // rows that read or wrote where their table has no block
   };
   const Faults& faults() const { return faults_; }
+  const std::string& violation() const { return violation_; }
 
  private:
   struct Cell {
@@ -109,6 +117,12 @@ class SimDevice {
   std::vector<std::vector<std::uint64_t>> staging_;  // by place
   std::deque<Work> queue_;
   bool lost_ = false;
+  struct Adapter {
+    std::uint64_t content = 0;
+    bool shown = false;
+  };
+  std::vector<Adapter> adapters_;  // by slot; 0 = the base model
+  std::string violation_;
   Faults faults_;
 };
 

@@ -35,11 +35,22 @@ actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
   return c;
 }
 
+actors::LoraConfig lora_config(const WorldOptions& o) {
+  actors::LoraConfig c;
+  c.max_wait = 300'000;  // a turn of the world takes 1000
+  c.lease = 100'000;
+  c.max_commands = 4;
+  c.policy = o.lora_policy;
+  c.fault = o.lora_fault;
+  return c;
+}
+
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
   constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router,
-                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler,    actors::Sender::spill};
+                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,    actors::Sender::loader};
   return kSenders[static_cast<int>(actor)];
 }
 
@@ -56,9 +67,10 @@ World::World(const WorldOptions& o)
       device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
       sampler_(o.device.vocab),
       files_(std::make_shared<SimFiles>(o.files)),
-      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)) {
+      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
+      lora_(lora_config(o), model_) {
   if (o.record)
-    recorder_.begin({dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, model_});
+    recorder_.begin({dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, lora_config(o), model_});
   RingReady ready{{}, device_.ring(), device_.places()};
   sent(Actor::device, Actor::router, ready);
   received(Actor::router, ready);
@@ -102,8 +114,27 @@ void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Saved>) witness_.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
     const auto it = expected_.find(m.request.get());
-    if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
-    accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false});
+    if (self == Actor::dispatcher) {
+      if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
+      accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false, commands_.size()});
+    } else {
+      bound(m);
+    }
+  }
+  if constexpr (std::is_same_v<M, ChangeTable>) witness_.change(m);
+  if constexpr (std::is_same_v<M, LoraSubmit>) commands_.push_back({m, {}});
+  if constexpr (std::is_same_v<M, LoraAnswer>) {
+    if (self == Actor::lora) {
+      for (Commanded& c : commands_) {
+        if (c.submit.id != m.id) continue;
+        if (c.answer) broken("R9: a second answer to " + label(c.submit));
+        c.answer = m;
+      }
+    }
+  }
+  if constexpr (std::is_same_v<M, LoadAdapter>) loaded_[{m.slot, 0}] = m.path;
+  if constexpr (std::is_same_v<M, Lora>) {
+    if (m.show.slot != 0 && !m.withdraw) loaded_[m.show] = loaded_[{m.show.slot, 0}];
   }
   if constexpr (std::is_same_v<M, Accepted>) {
     if (m.error.code == ErrorCode::none)
@@ -127,8 +158,19 @@ void World::route(Actor self, M m) {
     send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
   else if constexpr (std::is_same_v<M, Deliver>)
     send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
-                     std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
+  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain>)
+    send(self, self == Actor::dispatcher && model_.max_loras > 0 ? Actor::lora : Actor::scheduler, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraAnswer>)
+    send(self, self == Actor::lora ? Actor::dispatcher : Actor::edge, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, LoraReply>)
+    send(self, Actor::lora, std::move(m));
+  else if constexpr (std::is_same_v<M, LoadAdapter>)
+    send(self, Actor::loader, std::move(m));
+  else if constexpr (std::is_same_v<M, Lora>)
+    send(self, Actor::router, std::move(m));
+  else if constexpr (std::is_same_v<M, ChangeTable>)
+    send(self, Actor::stream, std::move(m));
+  else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
                      std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
     send(self, Actor::scheduler, std::move(m));
   else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
@@ -141,9 +183,9 @@ void World::route(Actor self, M m) {
   else if constexpr (std::is_same_v<M, Sample>)
     send(self, Actor::sampler, std::move(m));
   else if constexpr (std::is_same_v<M, Ended>)
-    send(self, Actor::dispatcher, std::move(m));
+    send(self, self == Actor::dispatcher ? Actor::lora : Actor::dispatcher, std::move(m));
   else
-    static_assert(std::is_same_v<M, LoraReply> || std::is_same_v<M, TornDown>);
+    static_assert(std::is_same_v<M, TornDown>);
 }
 
 // What the Witness sees before the router does.
@@ -230,7 +272,9 @@ void World::end(const Finish& f) {
     if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
   }
   // R7: one failure is retried; an error needs a second one, or a device that is gone.
-  if (f.reason == FinishReason::error && !device_core_.lost() && witness_.hits(f.request) < 2)
+  const bool of_lora = f.error.code == ErrorCode::unknown_adapter || f.error.code == ErrorCode::adapter_gone;
+  if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
+  if (f.reason == FinishReason::error && !of_lora && !device_core_.lost() && witness_.hits(f.request) < 2)
     broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
 }
 
@@ -258,7 +302,14 @@ void World::deliver(Actor to, const Message& m) {
           case Actor::sampler:
             call(to, sampler_, x, sampler_out_);
             break;
+          case Actor::lora:
+            call(to, lora_, x, lora_out_);
+            break;
+          case Actor::loader:
+            if constexpr (std::is_same_v<M, LoadAdapter>) send(Actor::loader, Actor::lora, AdapterLoaded{{}, x.id, device_.load(x)});
+            break;
           case Actor::stream:
+            if constexpr (std::is_same_v<M, ChangeTable>) send(Actor::stream, Actor::router, TableChanged{{}, device_.change(x)});
             if constexpr (std::is_same_v<M, Enqueue>) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
               send(Actor::stream, Actor::device,
@@ -277,6 +328,8 @@ void World::deliver(Actor to, const Message& m) {
               cancels_.push_back(x);
             else if constexpr (std::is_same_v<M, Drained>)
               drained_ = true;
+            else if constexpr (std::is_same_v<M, LoraAnswer>)
+              answers_.push_back(x);
             else if constexpr (std::is_same_v<M, Deliver>)
               receive(*x.batch);
             break;
@@ -284,6 +337,9 @@ void World::deliver(Actor to, const Message& m) {
       },
       m);
   if (!witness_.violation().empty()) broken(witness_.violation());
+  if (!device_.violation().empty()) broken(device_.violation());
+  if (to == Actor::lora && options_.own_checks)
+    if (auto e = lora_.check(); !e.empty()) broken(e);
   if (to == Actor::router && options_.own_checks)
     if (auto e = router_.check(); !e.empty()) broken(e);
   if (to == Actor::scheduler && options_.own_checks)
@@ -293,7 +349,7 @@ void World::deliver(Actor to, const Message& m) {
 // A timer that is due; with nothing else to do, time jumps to the next one.
 bool World::fire_timer(bool idle) {
   int next = -1;
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 10; ++i)
     if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
@@ -337,6 +393,9 @@ std::uint64_t World::run(std::uint64_t limit) {
 void World::finish() {
   for (const Accepting& a : accepted_)
     if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
+  for (const Commanded& c : commands_)
+    if (!c.answer) broken("R9: " + label(c.submit) + " has no answer");
+  if (lora_.busy() || lora_.waiting() > 0) broken("R9: the LoRA controller is not done, and nothing is left to do");
   const DeviceFacts f = router_.facts();
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
   if (!device_core_.lost() &&
@@ -388,14 +447,55 @@ void World::drain() {
   send(Actor::edge, Actor::dispatcher, Drain{});
 }
 
-std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device) {
+void World::lora(LoraCommand command) {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)});
+}
+
+void World::hold(AdapterRef adapter, TimeNs until) {
+  recorder_.at_the_edge();
+  send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until});
+}
+
+// A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that
+// concerned its name did, and that command must have been answered; from here on its stream is known.
+void World::bound(const Admit& m) {
+  Accepting* a = accepted(m.id);
+  if (a == nullptr || m.parked) return;
+  const std::string& name = m.request->adapter;
+  for (std::size_t i = a->commands; i > 0 && !name.empty(); --i) {
+    const Commanded& c = commands_[i - 1];
+    const bool loads = c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
+    if (c.submit.command.name != name || !(loads || c.submit.command.kind == LoraCommand::Kind::unload)) continue;
+    if (!c.answer) {
+      broken("R9: " + label(m.id) + " was bound before the outcome of " + label(c.submit));
+    } else if (c.answer->error.code == ErrorCode::none && loads && m.error.code == ErrorCode::none &&
+               m.adapter.generation < c.answer->ack.adapter.generation) {
+      broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", older than the outcome of " + label(c.submit));
+    }
+    break;
+  }
+  if (m.error.code != ErrorCode::none || m.adapter.slot == 0) return;
+  if (loaded_.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+  Stream& s = oracles_.emplace_back();
+  const Request& q = *m.request;
+  s.tokens = expected_tokens(q, model_, options_.device, sim_adapter(loaded_[m.adapter]));
+  const Token last = s.tokens.back();
+  const bool stops = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), last) > 0 || (!q.stop.ignore_eos && last == 1);
+  s.finish.emplace();
+  s.finish->reason = stops && (s.tokens.size() > q.stop.min_tokens || q.stop.min_tokens == 0) ? FinishReason::stop : FinishReason::length;
+  for (const Token id : s.tokens) s.text += model_.tokens->text(id);
+  a->expected = &s;
+}
+
+std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {
   std::vector<std::uint64_t> states;
   std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
   const auto push = [&](Token id) {
     const auto position = static_cast<std::uint32_t>(states.size());
     std::uint64_t before = position == 0 ? 0 : states.back();
     if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
-    states.push_back(sim_state(before, position, id));
+    states.push_back(sim_state(before, position, id, adapter));
     state = states.back();
     if (device.window == 0) return;
     state = 0;

@@ -19,6 +19,7 @@
 
 #include "actors/device/core.h"
 #include "actors/dispatcher/core.h"
+#include "actors/lora/core.h"
 #include "actors/router/core.h"
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
@@ -44,6 +45,8 @@ struct WorldOptions {
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
+  actors::LoraFault lora_fault = actors::LoraFault::none;
+  actors::LoraPolicy lora_policy = actors::LoraPolicy::scoped;
   SimDeviceOptions device;  // with spill places, preempted sequences are saved
   std::uint32_t spill_min_blocks = 0;
   std::uint64_t spill_limit = ~std::uint64_t{0};
@@ -70,6 +73,8 @@ class World {
   void post(Request request, const Stream* expected);
   void cancel(std::uint64_t client);
   void drain();
+  void lora(LoraCommand command);
+  void hold(AdapterRef adapter, TimeNs until);  // as a LoRA controller that is never heard of again
 
   // Delivers one message, completes one step or fires one timer, as the seed has it. False: nothing is left to do.
   bool step();
@@ -84,12 +89,14 @@ class World {
   const std::vector<SubmitReply>& replies() const { return replies_; }
   const std::vector<Finish>& finishes() const { return finishes_; }
   bool drained() const { return drained_; }
+  const std::vector<LoraAnswer>& answers() const { return answers_; }  // to LoRA commands, in order
   // The first rule that was broken, with the message after which it was; empty if none.
   const std::string& violation() const { return violation_; }
   std::uint64_t messages() const { return messages_; }
 
   actors::SchedulerCore& scheduler() { return scheduler_; }
   actors::RouterCore& router() { return router_; }
+  actors::LoraCore& lora_core() { return lora_; }
   actors::DeviceCore& device_core() { return device_core_; }
   SimDevice& device() { return device_; }
   actors::SpillCore& spill() { return *spill_; }
@@ -101,11 +108,12 @@ class World {
   bool keep_log = false;
 
  private:
-  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill };
+  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill, lora, loader };
   using Message =
       std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
                    Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
-                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState>;
+                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged>;
   struct Queue {
     Actor from;
     Actor to;
@@ -117,6 +125,12 @@ class World {
     const Stream* expected = nullptr;
     std::uint32_t tokens = 0;
     bool ended = false;
+    std::size_t commands = 0;  // that were accepted before it
+  };
+  // A LoRA command, in the order in which the dispatcher took them.
+  struct Commanded {
+    LoraSubmit submit;
+    std::optional<LoraAnswer> answer;
   };
 
   void send(Actor from, Actor to, Message m);
@@ -134,6 +148,7 @@ class World {
   void observe(const M& m);
   void receive(const TokenBatch& batch);
   void end(const Finish& f);
+  void bound(const Admit& m);
   Stream& stream_of(const RequestId& id);
   Accepting* accepted(const RequestId& id);
   bool fire_timer(bool idle);
@@ -153,19 +168,26 @@ class World {
   std::shared_ptr<SimFiles> files_;
   std::unique_ptr<actors::SpillCore> spill_;
   actors::SpillOutbox spill_out_;
+  actors::LoraCore lora_;
   actors::DispatcherOutbox dispatcher_out_;
   actors::SchedulerOutbox scheduler_out_;
   actors::RouterOutbox router_out_;
   actors::DeviceOutbox device_out_;
   actors::SamplerOutbox sampler_out_;
+  actors::LoraOutbox lora_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::optional<TimeNs> timers_[8];  // by actor
+  std::optional<TimeNs> timers_[10];  // by actor
   std::vector<SubmitReply> replies_;
   std::map<std::uint64_t, Stream> streams_;
   std::vector<Accepting> accepted_;  // by generation - 1
   std::unordered_map<const Request*, const Stream*> expected_;
   std::vector<CancelReply> cancels_;
+  std::vector<Commanded> commands_;
+  std::vector<LoraAnswer> answers_;
+  std::uint64_t lora_ids_ = 0;
+  std::map<AdapterRef, std::string> loaded_;   // which file a generation holds
+  std::deque<Stream> oracles_;                 // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
   std::string violation_;
@@ -177,6 +199,7 @@ class World {
 };
 
 // The stream that the simulated model gives `request` when nothing disturbs it: the oracle for R1.
-std::vector<Token> expected_tokens(const Request& request, const ModelInfo& model, const SimDeviceOptions& device);
+std::vector<Token> expected_tokens(const Request& request, const ModelInfo& model, const SimDeviceOptions& device,
+                                   std::uint64_t adapter = 0);
 
 }  // namespace troupe::sim

@@ -19,9 +19,8 @@ namespace {
 
 constexpr std::size_t kMostText = 2000;  // of a message in full
 constexpr TimeNs kShortest = 200;
-constexpr std::array kTracks = {Sender::runtime, Sender::dispatcher, Sender::scheduler, Sender::router, Sender::sampler,
-                                Sender::stream,  Sender::driver,     Sender::device,    Sender::spill,
-                                Sender::delivery};
+constexpr std::array kTracks = {Sender::runtime, Sender::dispatcher, Sender::scheduler, Sender::router, Sender::sampler, Sender::stream,
+                                Sender::driver,  Sender::device,     Sender::spill,     Sender::lora,   Sender::loader,  Sender::delivery};
 
 // The page, before and after its data.
 constexpr std::string_view kPage[] = {

@@ -2,6 +2,7 @@
 #include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -103,6 +104,19 @@ Result<Request> make_request(const Parsed& line, const device::TextSide& text) {
   return request;
 }
 
+// NAME=DIR
+Result<LoraCommand> adapter_of(const std::string& text) {
+  const std::size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    return Error{ErrorCode::bad_request, fmt::format("--adapter must be NAME=DIR, and is {}", text)};
+  }
+  LoraCommand out;
+  out.kind = LoraCommand::Kind::promote_disk;
+  out.name = text.substr(0, at);
+  out.path = text.substr(at + 1);
+  return out;
+}
+
 }  // namespace
 
 int run_generate(const Command& self, const std::vector<std::string>& args) {
@@ -116,17 +130,29 @@ int run_generate(const Command& self, const std::vector<std::string>& args) {
   add("top-p", po::value<float>()->default_value(1)->value_name("P"), "choose among the likeliest that sum up to P");
   add("min-p", po::value<float>()->default_value(0)->value_name("P"), "choose among those at least P times as likely as the likeliest");
   add("seed", po::value<std::uint64_t>()->value_name("N"), "for the same choices again");
+  add("adapter", po::value<std::string>()->value_name("NAME=DIR"), "answer with the LoRA adapter in this PEFT folder");
   add("stop", po::value<std::vector<std::string>>()->value_name("TEXT"), "end before this text (may be given more than once)");
   add_trace_options(own);
   auto parsed = parse_command_line(self, args, own, 1);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;
+  std::optional<LoraCommand> adapter;
+  if (parsed.value().values.count("adapter") != 0) {
+    auto read = adapter_of(parsed.value().values["adapter"].as<std::string>());
+    if (!read) return fail(self, read.error(), kExitUsage);
+    adapter = std::move(read).value();
+    parsed.value().common.max_loras = std::max(parsed.value().common.max_loras, 1u);
+  }
   auto engine = start_engine(parsed.value().common, parsed.value().common.depth);
   if (!engine) return fail(self, engine.error(), kExitStart);
   Runtime& runtime = *engine.value().runtime;
   auto request = make_request(parsed.value(), engine.value().text);
   if (!request) return fail(self, request.error(), kExitFailed);
 
+  if (adapter) {
+    request.value().adapter = adapter->name;
+    if (auto loaded = runtime.lora(std::move(*adapter)); !loaded) return fail(self, loaded.error(), kExitStart);
+  }
   std::signal(SIGINT, on_interrupt);
   Stream stream;
   const Clock::time_point start = Clock::now();

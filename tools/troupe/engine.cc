@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "device/cuda/driver.h"
+
 namespace troupe::tools {
 namespace {
 
@@ -27,10 +29,16 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
   out.depth = depth;
+  out.max_loras = options.max_loras;
+  out.max_lora_rank = options.max_lora_rank;
   return out;
 }
 
 Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
+  if (options.cuda) {
+    TROUPE_TRY(const auto driver, device::make_cuda_driver({.index = *options.cuda}));
+    return Error{ErrorCode::unsupported, driver->name() + " works, but no model of this build runs on CUDA; use the host device: --device host:0"};
+  }
   TROUPE_TRY(auto path, model_path(options));
   auto loaded = device::load_model(path, load_options(options, depth));
   if (loaded) spdlog::info("loaded {}", path);

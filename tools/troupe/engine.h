@@ -14,7 +14,8 @@ namespace troupe::tools {
 // How the program loads a model for `options`; `depth` overrides theirs (troupe verify).
 device::LoadOptions load_options(const CommonOptions& options, std::uint32_t depth);
 
-// The file of --model, or the default one. Errors: as load_model; a missing default model says how to get it.
+// The file of --model, or the default one, on the device of --device. unsupported: a CUDA device that is not there, or that no
+// model of this build runs on. Other errors: as load_model; a missing default model says how to get it.
 Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth);
 // Its tokenizer and chat format only.
 Result<device::TextSide> open_text(const CommonOptions& options);

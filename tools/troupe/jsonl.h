@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "messages/error.h"
+#include "messages/lora.h"
 #include "messages/request.h"
 
 namespace troupe::tools {
@@ -25,12 +26,16 @@ using PromptText = std::string;
 using PromptIds = std::vector<Token>;
 using PromptMessages = std::vector<PromptMessage>;
 
+// A request, or a LoRA command: {"lora": {"load": {"name": "pirate", "dir": "adapters/pirate", "slot": 2}}, "at_ms": 500} where "slot"
+// may be left out, or {"lora": {"unload": "pirate"}}, {"lora": {"rotate": "pirate"}}, {"lora": {"list": true}}; beside them "max_wait_ms"
+// and "preempt": true, and an "id" for the line of its answer.
 struct RequestLine {
   std::string place;  // "file:line"
   std::string id;     // as JSON text: "7" and "\"7\"" are two ids
   std::variant<PromptText, PromptIds, PromptMessages> prompt;
+  std::optional<LoraCommand> lora;  // then there is neither prompt nor request
   Request request;    // client and prompt are left for the caller
-  std::int64_t arrive_ms = 0;                        // after the start of the run
+  std::int64_t arrive_ms = 0;                        // at_ms of a command; after the start of the run
   std::optional<std::int64_t> cancel_ms;             // after its submission
   std::optional<std::uint32_t> cancel_after_tokens;  // cancel once that many tokens have arrived
 };

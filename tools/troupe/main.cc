@@ -30,9 +30,16 @@ constexpr std::string_view kRunHelp =
   repetition_penalty (1), presence_penalty (0), frequency_penalty (0), logit_bias {"id": bias}
   logprobs            log-probabilities of the chosen token and of that many best ones
   think               {"close": id, "bar": [id, id]}: once close was generated, the other two are barred
+  adapter             the name of a LoRA adapter; none: the base model, or what `rotate` named last
   arrive_ms           when to submit it, after the start
   cancel_ms, cancel_after_tokens, deadline_ms
                       when to end it, after its submission
+Between them may stand LoRA commands (with --max-loras above 0), which a request behind them sees the outcome of:
+  lora                {"load": {"name": "pirate", "dir": "adapters/pirate"}}, with "slot" to say where;
+                      {"unload": "pirate"}; {"rotate": "pirate"}, the adapter of requests that name none; {"list": true};
+                      beside these "max_wait_ms", and "preempt": true for what happens then to users that are left
+  at_ms               when, after the start
+  id                  of the line that says what came of it (may be left out)
 Each request gives one line on stdout as it finishes: id, text, token_ids, logprobs, finish (stop, length, cancelled,
 deadline), usage; or id and error.
 
@@ -53,10 +60,20 @@ Exit status: 0 identical; 1 any other verdict; 2 wrong command line; 3 the model
 be used; 4 the output was closed or could not be written.
 )";
 
+constexpr std::string_view kServeHelp =
+    R"(OpenAI's API: /v1/models, /v1/completions and /v1/chat/completions, whole or streamed; beside it /tokenize,
+/detokenize, /health, /metrics (Prometheus) and /debug/state. Writes "listening at URL" once it does. SIGTERM and SIGINT
+let what runs come to its end, within --drain seconds; a second one ends the program at once.
+
+Exit status: 0 stopped, and every request was complete; 1 some were cut off; 2 wrong command line; 3 the model, a file,
+the address or the runtime could not be used; 4 the output was closed.
+)";
+
 constexpr std::array kCommands = {
     Command{"generate", "Answers one prompt, streamed to stdout; figures on stderr.", "generate [OPTIONS] PROMPT   (- reads it from stdin)", kExits,
             run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
+    Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
     Command{"trace", "Reads recordings of messages: print, check, diff, replay and more.", "trace ACTION ...", kExits, run_trace},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -31,12 +32,15 @@ po::options_description common_options() {
   auto add = out.add_options();
   add("help,h", "print this");
   add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
+  add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"), "host:0, or cuda:N for the N-th NVIDIA device, from 0");
   add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
   add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
+  add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
   add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
       "save what preempted requests had computed in files there (default: compute it again)");
   add("spill-limit", po::value<std::int64_t>()->default_value(4096)->value_name("MIB"), "most that lies in it at a time");
@@ -55,15 +59,32 @@ Result<void> set_log_level(const std::string& level) {
   return success();
 }
 
+// None: the host.
+std::optional<std::uint32_t> to_cuda(const std::string& device) {
+  if (device == "host:0") return std::nullopt;
+  constexpr std::string_view kCuda = "cuda:";
+  std::uint32_t index = 0;
+  const char* end = device.data() + device.size();
+  const bool cuda = std::string_view(device).substr(0, kCuda.size()) == kCuda;
+  if (cuda) {
+    const auto [rest, error] = std::from_chars(device.data() + kCuda.size(), end, index);
+    if (error == std::errc() && rest == end) return index;
+  }
+  throw po::error(fmt::format("--device must be host:0, or cuda:N with the number of an NVIDIA device, and is {}", device));
+}
+
 CommonOptions to_common(const po::variables_map& values) {
   CommonOptions out;
   if (values.count("model") != 0) out.model = values["model"].as<std::string>();
+  out.cuda = to_cuda(values["device"].as<std::string>());
   out.depth = to_count(values, "depth", 1, 16);
   out.max_batch = to_count(values, "max-batch", 1, 1024);
   out.kv_blocks = to_count(values, "kv-blocks", 0, 1u << 24);
   out.block_size = to_count(values, "block-size", 1, 1024);
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
+  out.max_loras = to_count(values, "max-loras", 0, 1024);
+  out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
   out.spill_limit = to_count(values, "spill-limit", 0, 1u << 24);
   out.log_level = values["log-level"].as<std::string>();
@@ -117,7 +138,8 @@ void add_trace_options(po::options_description& own) {
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--spill-dir", "--spill-limit", "--log-level"}) {
+  for (const char* name : {"--model", "-m", "--device", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--max-loras",
+                           "--max-lora-rank", "--spill-dir", "--spill-limit", "--log-level"}) {
     if (word == name) return true;
   }
   return false;

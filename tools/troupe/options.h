@@ -5,6 +5,7 @@
 #include <boost/program_options/variables_map.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ enum ExitStatus : int {
 };
 
 struct CommonOptions {
+  std::optional<std::uint32_t> cuda;  // the number of the CUDA device; none = the host
   std::string model;             // path; empty = the default model in the cache
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
@@ -30,6 +32,8 @@ struct CommonOptions {
   std::uint32_t block_size = 16;
   std::uint32_t threads = 0;     // 0 = one per CPU
   bool exact = false;
+  std::uint32_t max_loras = 0;   // adapter slots
+  std::uint32_t max_lora_rank = 16;
   std::string spill_dir;         // empty = preempted requests are computed again
   std::uint64_t spill_limit = 4096;  // MiB
   std::string log_level = "warning";

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "messages/error.h"
+#include "messages/lora.h"
 #include "messages/request.h"
 
 namespace troupe::tools {
@@ -25,6 +27,7 @@ struct RequestOutcome {
   FinishReason finish = FinishReason::error;
   Usage usage;
   std::uint64_t seed = 0;
+  std::optional<LoraAck> lora;  // of a LoRA command, with no tokens
   bool sampled = false;  // chosen at random: the seed matters
   Error error;
 };

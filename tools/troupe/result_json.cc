@@ -22,6 +22,21 @@ json::array to_json(const std::vector<TokenBest>& logprobs, const std::vector<To
   return out;
 }
 
+json::object to_json(const LoraAck& ack) {
+  json::object out{{"name", ack.name}};
+  if (ack.slot != 0) out["slot"] = ack.slot, out["generation"] = ack.adapter.generation;
+  if (!ack.evicted.empty()) out["evicted"] = ack.evicted;
+  if (ack.users != 0) out["users"] = ack.users;
+  if (ack.paused_ns != 0) out["paused_ms"] = static_cast<double>(ack.paused_ns) / 1e6;
+  if (ack.waited_ns != 0) out["waited_ms"] = static_cast<double>(ack.waited_ns) / 1e6;
+  for (const LoraEntry& e : ack.adapters) {
+    if (!out.contains("adapters")) out["adapters"] = json::array();
+    out["adapters"].as_array().push_back(json::object{{"name", e.name}, {"slot", e.slot}, {"generation", e.adapter.generation},
+                                                      {"users", e.users}, {"retired", e.retired}, {"standard", e.standard}});
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_json_line(const RequestOutcome& outcome) {
@@ -29,7 +44,9 @@ std::string to_json_line(const RequestOutcome& outcome) {
   out["id"] = json::parse(outcome.id);
   const bool failed = outcome.error.code != ErrorCode::none;
   if (failed) out["error"] = json::object{{"code", name(outcome.error.code)}, {"message", outcome.error.what}};
-  if (!failed || !outcome.token_ids.empty()) {
+  if (outcome.lora) {
+    out["lora"] = to_json(*outcome.lora);
+  } else if (!failed || !outcome.token_ids.empty()) {
     out["text"] = outcome.text;
     out["token_ids"] = json::array(outcome.token_ids.begin(), outcome.token_ids.end());
     if (!outcome.logprobs.empty()) out["logprobs"] = to_json(outcome.logprobs, outcome.token_ids);

@@ -4,6 +4,8 @@
 // with "logprobs" only if they were asked for and "seed" only if the tokens were drawn; or, for what failed,
 //   {"id":…,"error":{"code":…,"message":…}}
 // followed by the members above if some tokens had been generated.
+// A LoRA command: {"id":…,"lora":{"name":…,"slot":…,"generation":…,"evicted":…,"paused_ms":…,"users":…,"adapters":[…]}}, each
+// where it says something.
 #pragma once
 
 #include <string>

@@ -113,6 +113,11 @@ struct Runner::Impl {
     entry->outcome.id = entry->line.id;
     entry->outcome.place = entry->line.place;
     entry->outcome.sampled = entry->line.request.sampling.temperature > 0;
+    if (entry->line.lora) {
+      timers.push({start + std::chrono::milliseconds(entry->line.arrive_ms), Timer::Kind::arrive, entry->number});
+      live.emplace(entry->number, std::move(entry));
+      return;
+    }
     auto ids = tokenize(entry->line);
     if (!ids) {
       leave_queue();
@@ -134,8 +139,10 @@ struct Runner::Impl {
     const auto at = live.find(number);
     const std::unique_ptr<Live> entry = std::move(at->second);
     live.erase(at);
-    const auto client = clients.find(entry->line.id);
-    if (--client->second.second == 0) clients.erase(client);
+    if (!entry->line.lora) {
+      const auto client = clients.find(entry->line.id);
+      if (--client->second.second == 0) clients.erase(client);
+    }
     report(std::move(entry->outcome));
   }
 
@@ -168,9 +175,29 @@ struct Runner::Impl {
     }
   }
 
+  // A LoRA command: requests that are submitted after it see its outcome.
+  bool command(std::uint64_t number, Live& entry) {
+    const auto accepted = runtime.lora(*entry.line.lora, [this, &entry, number](const LoraAnswer& answer) {
+      entry.outcome.lora = answer.ack;
+      entry.outcome.error = answer.error;
+      const std::lock_guard lock(mutex);
+      ended.push_back(number);
+      wake();
+    });
+    leave_queue();
+    if (accepted) {
+      ++submitted;
+    } else {
+      entry.outcome.error = accepted.error();
+      finish(number);
+    }
+    return true;
+  }
+
   // False: overloaded, and something that runs will end.
   bool submit(std::uint64_t number) {
     Live* entry = live.at(number).get();
+    if (entry->line.lora) return command(number, *entry);
     auto id = runtime.submit(entry->request, [this, entry](const RequestEvent& event) { on_event(*entry, event); });
     if (!id && id.error().code == ErrorCode::overloaded && submitted > 0) return false;
     leave_queue();
@@ -191,7 +218,7 @@ struct Runner::Impl {
   // The client number alone would also name a later request with the same id: only a live one is cancelled.
   void cancel(std::uint64_t number) {
     const auto at = live.find(number);
-    if (at != live.end()) runtime.cancel(at->second->client);
+    if (at != live.end() && !at->second->line.lora) runtime.cancel(at->second->client);
   }
 
   void drop_waiting() {
@@ -201,7 +228,8 @@ struct Runner::Impl {
       if (timers.top().kind == Timer::Kind::arrive) waiting.push_back(timers.top().number);
     }
     for (const std::uint64_t number : waiting) live.erase(number);
-    for (const auto& [number, entry] : live) runtime.cancel(entry->client);
+    for (const auto& [number, entry] : live)
+      if (!entry->line.lora) runtime.cancel(entry->client);
   }
 
   void run() {

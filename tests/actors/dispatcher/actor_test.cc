@@ -28,7 +28,8 @@ class MuteScheduler : public SchedulerActor::base {
   behavior_type make_behavior() override {
     return {[](const Attach&) {}, [this](const Admit&) { ++seen_->admits; }, [](const CancelRequest&) {}, [](const Opened&) {},
             [](const Saved&) {}, [](const Accepted&) {}, [](const Settled&) {}, [](const Sampled&) {}, [](const Applied&) {}, [](const Tick&) {},
-            [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const Ask&) { return SchedulerFigures{}; }};
+            [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const LoraHold&) {}, [](const LoraResume&) {},
+            [](const Ask&) { return SchedulerFigures{}; }};
   }
 
  private:

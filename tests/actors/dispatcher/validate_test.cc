@@ -117,7 +117,7 @@ TEST(Validate, CountsTheBlocksOfTheWindowOnly) {
 
 TEST(Validate, AdaptersAndLogitsThatThereAreNot) {
   Request r = good();
-  r.adapter = {1, 1};
+  r.adapter = "pirate";
   EXPECT_EQ(validate(r, model()).code, ErrorCode::not_found);
   r = good();
   r.sampling.temperature = 1;

@@ -249,14 +249,24 @@ TEST_F(PrefixTest, SettledFullBlocksAreSharedAndNeverWritten) {
 }
 
 TEST_F(PrefixTest, AnotherGenerationOfTheAdapterHitsNothing) {
+  show({1, 1}), show({2, 2});
   const SeqId a = open_with(1, prompt, {1, 1});
-  ASSERT_EQ(launch(1, {host_row(a, 0, 9)}), ErrorCode::none);
+  ASSERT_EQ(launch(1, {host_row(a, 0, 9, {1, 1})}), ErrorCode::none);
   complete(1);
   ASSERT_EQ(apply(Commit{a, 0, 9}), ErrorCode::none);
-  open_with(2, prompt, {1, 2});
+  open_with(2, prompt, {2, 2});
   EXPECT_EQ(opened->cached_len, 0u);
-  open_with(3, prompt, {1, 1});
+  const SeqId c = open_with(3, prompt, {1, 1});
   EXPECT_EQ(opened->cached_len, 8u);
+  // The same slot with another generation.
+  ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
+  ASSERT_EQ(apply(ReleaseSeq{c}), ErrorCode::none);
+  lora_change({}, {1, 1});
+  send(TableChanged{});
+  show({1, 3});
+  open_with(4, prompt, {1, 3});
+  EXPECT_EQ(opened->error.code, ErrorCode::none);
+  EXPECT_EQ(opened->cached_len, 0u);
 }
 
 TEST_F(PrefixTest, IdleBlocksAreReclaimedForALaunchAndNotBefore) {
@@ -294,13 +304,6 @@ TEST_F(RouterTest, QuiesceIsAnsweredWhenNothingIsInFlight) {
   ASSERT_TRUE(applied);
   EXPECT_EQ(applied->error.code, ErrorCode::none);
   EXPECT_EQ(apply(Quiesce{}), ErrorCode::none);
-}
-
-TEST_F(RouterTest, LoraIsRefusedUnlessQuiescent) {
-  const SeqId a = open();
-  ASSERT_EQ(launch(1, {host_row(a, 0)}), ErrorCode::none);
-  send(Lora{{}, {LoraCommand::Kind::load, "x", "/nowhere"}});
-  EXPECT_EQ(lora->error.code, ErrorCode::not_quiescent);
 }
 
 TEST_F(RouterTest, SlotsRunOutWithAnErrorAndComeBack) {

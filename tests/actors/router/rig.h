@@ -23,6 +23,7 @@ inline ModelInfo small_model() {
   m.max_step_tokens = 16;
   m.max_logits_rows = 1;
   m.supports_device_token_feed = true;
+  m.max_loras = 2;
   return m;
 }
 
@@ -50,18 +51,30 @@ class RouterTest : public testing::Test {
         applied = x;
       else if constexpr (std::is_same_v<T, Enqueue>)
         enqueued.push_back(x.step);
+      else if constexpr (std::is_same_v<T, ChangeTable>)
+        change = x;
       else if constexpr (std::is_same_v<T, LoraReply>)
         lora = x;
       else if constexpr (std::is_same_v<T, TornDown>)
         torn_down = x;
     });
   }
-  SeqId open(std::uint64_t client = 1) {
-    send(Open{{}, {client, client}, 4, {}, {}, {}});
+  SeqId open(std::uint64_t client = 1, AdapterRef adapter = {}) {
+    send(Open{{}, {client, client}, 4, adapter, {}, {}});
     return opened->seq;
   }
-  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1) {
+  // Asks for a change of the adapter table; `change` is what the stream actor was told, `lora` the answer.
+  void lora_change(AdapterRef show, AdapterRef hide, bool withdraw = false) {
+    change.reset(), lora.reset();
+    send(Lora{{}, {}, show, hide, withdraw});
+  }
+  void show(AdapterRef adapter) {
+    lora_change(adapter, {});
+    send(TableChanged{});
+  }
+  static Row host_row(SeqId seq, std::uint32_t position, std::uint32_t n = 1, AdapterRef adapter = {}) {
     Row r;
+    r.adapter = adapter;
     r.seq = seq;
     r.position = position;
     r.n_tokens = n;
@@ -106,6 +119,7 @@ class RouterTest : public testing::Test {
   std::optional<Applied> applied;
   std::vector<Shared<LaunchedStep>> enqueued;
   std::optional<LoraReply> lora;
+  std::optional<ChangeTable> change;
   std::optional<TornDown> torn_down;
 };
 

@@ -28,7 +28,7 @@ Request full_request() {
   r.stop.stop_token_ids = {9};
   r.think = Think{5, 6, 7};
   r.deadline = TimeNs{1'000'000};
-  r.adapter = {1, 2};
+  r.adapter = "pirate";
   return r;
 }
 
@@ -36,7 +36,7 @@ Request full_request() {
 template <class M> M sample();
 template <> Submit sample() { return {kCtx, Shared<Request>::of(full_request()), 5}; }
 template <> SubmitReply sample() { return {kCtx, kId, kError, 100}; }
-template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8}; }
+template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8, {1, 2}, kError, true, 9}; }
 template <> Cancel sample() { return {kCtx, 7}; }
 template <> CancelRequest sample() { return {kCtx, kId}; }
 template <> CancelReply sample() { return {kCtx, kId, CancelOutcome::cancelled_running, 12}; }
@@ -73,7 +73,15 @@ template <> Settled sample() {
 }
 template <> Apply sample() { return {kCtx, Effect{Advance{{1, 5}, kTicket, 2}}}; }
 template <> Applied sample() { return {kCtx, {2, true}, kDeviceError, kFacts}; }
-template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", "somewhere"}}; }
+template <> LoraSubmit sample() { return {kCtx, 3, {LoraCommand::Kind::promote, "pirate", "p", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt}}; }
+template <> LoraAnswer sample() { return {kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}}, kError}; }
+template <> LoadAdapter sample() { return {kCtx, 3, 2, "p"}; }
+template <> AdapterLoaded sample() { return {kCtx, 3, kError}; }
+template <> LoraHold sample() { return {kCtx, {1, 4}, 99}; }
+template <> LoraResume sample() { return {kCtx, {1, 4}, true}; }
+template <> ChangeTable sample() { return {kCtx, {2, 5}, {1, 4}}; }
+template <> TableChanged sample() { return {kCtx, kError}; }
+template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", "somewhere"}, {2, 5}, {1, 4}, true}; }
 template <> LoraReply sample() { return {kCtx, {"pirate", {1, 1}, 30}, kDeviceError}; }
 template <> Teardown sample() { return {kCtx}; }
 template <> TornDown sample() { return {kCtx, kFacts}; }
@@ -159,7 +167,7 @@ TEST(Roundtrip, EveryMessageAndEveryTruncation) {
     check<M>(name);
     ++n;
   });
-  EXPECT_EQ(n, 39);
+  EXPECT_EQ(n, 47);
 }
 
 // A tag that names no alternative is no value, whatever follows it.

@@ -27,8 +27,12 @@ TEST(LlamaAlloc, AStepAllocatesNothing) {
     LlamaOptions o;
     o.exact = exact;
     o.threads = 2;
+    o.max_loras = 1;
     LlamaRig rig("tests/golden/tiny-llama/tiny-llama.Q4_1.gguf", o);
-    const std::vector<RigRow> rows{{.slot = 0, .position = 0, .ids = std::vector<Token>(40, 5)}, {.slot = 1, .position = 0, .ids = {7}}};
+    ASSERT_TRUE(rig.model().load_adapter(1, "tests/golden/tiny-llama/adapters/all-r4"));
+    ASSERT_TRUE(rig.model().show_adapter(1));
+    const std::vector<RigRow> rows{{.slot = 0, .position = 0, .ids = std::vector<Token>(40, 5), .adapter = 1},
+                                   {.slot = 1, .position = 0, .ids = {7}}};
     const auto step = [&] {
       auto ring = rig.launch(rows);
       return ring && rig.synchronize(ring.value());

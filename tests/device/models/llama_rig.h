@@ -56,6 +56,7 @@ struct RigRow {
   std::uint32_t feed_tag = 0;   // with this tag
   bool wants = true;
   RowMask mask = {};
+  std::uint32_t adapter = 0;  // slot
 };
 
 struct RigResult {
@@ -143,6 +144,7 @@ class LlamaRig {
       d.feed_cells = row.feed_ring;
       d.feed_tag = row.feed_tag;
       d.mask = row.mask;
+      d.adapter_slot = row.adapter;
       d.wants_token = row.wants;
       d.logits_row = row.wants ? outputs++ : DeviceRow::kNone;
       r.tokens.insert(r.tokens.end(), row.ids.begin(), row.ids.end());

@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -98,6 +99,10 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"run", "--depth", "0", "x"},
                                                        {"run", "--depth", "-1", "x"},
                                                        {"run", "--max-batch", "many", "x"},
+                                                       {"run", "--device", "gpu", "x"},
+                                                       {"run", "--device", "cuda:", "x"},
+                                                       {"run", "--device", "cuda:-1", "x"},
+                                                       {"run", "--device", "host:1", "x"},
                                                        {"run", "--log-level", "loud", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
                                                        {"logits", "--ids", "1"},
@@ -117,6 +122,16 @@ TEST(Program, AModelThatIsNoneIsExitStatus3AndNamesTheFile) {
     EXPECT_EQ(ran.status, 3);
     EXPECT_NE(ran.err.find(model), std::string::npos) << ran.err;
   }
+}
+
+// Whatever the build has: no machine has that many devices.
+TEST(Program, ACudaDeviceThatIsNotThereIsOneLineThatOffersTheHost) {
+  const Ran ran = run_program("tools/troupe/troupe", {"generate", "--device", "cuda:99", "Hello"});
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_EQ(ran.err.find("troupe generate: cuda:99 cannot be used: "), 0u) << ran.err;
+  EXPECT_NE(ran.err.find("use the host device: --device host:0"), std::string::npos) << ran.err;
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
 }
 
 TEST(Program, InfoDescribesModelAndDevice) {

@@ -139,5 +139,30 @@ TEST(Jsonl, IdsComeAsArrayObjectOrList) {
   for (const char* text : {"", ",", "1,", "1,,2", "1 2", "-1", "4294967296", "a"}) EXPECT_FALSE(parse_id_list(text).has_value()) << text;
 }
 
+TEST(Jsonl, LoraCommands) {
+  EXPECT_EQ(good(R"({"id": 1, "prompt": "x", "adapter": "pirate"})").request.adapter, "pirate");
+  EXPECT_FALSE(good(R"({"id": 1, "prompt": "x"})").lora);
+  RequestLine line = good(R"({"lora": {"load": {"name": "pirate", "dir": "d"}}, "at_ms": 7})");
+  ASSERT_TRUE(line.lora);
+  EXPECT_EQ(line.id, "null");
+  EXPECT_EQ(line.arrive_ms, 7);
+  EXPECT_EQ(line.lora->kind, LoraCommand::Kind::promote_disk);
+  EXPECT_EQ(line.lora->name, "pirate");
+  EXPECT_EQ(line.lora->path, "d");
+  line = good(R"({"lora": {"load": {"name": "a", "dir": "d", "slot": 2}, "max_wait_ms": 5, "preempt": true}, "id": "x"})");
+  EXPECT_EQ(line.id, "\"x\"");
+  EXPECT_EQ(line.lora->kind, LoraCommand::Kind::load_into_slot);
+  EXPECT_EQ(line.lora->slot, 2u);
+  EXPECT_EQ(line.lora->max_wait, 5'000'000);
+  EXPECT_EQ(line.lora->at_bound, LoraCommand::AtBound::preempt);
+  EXPECT_EQ(good(R"({"lora": {"unload": "a"}})").lora->kind, LoraCommand::Kind::unload);
+  EXPECT_EQ(good(R"({"lora": {"rotate": ""}})").lora->kind, LoraCommand::Kind::rotate);
+  EXPECT_EQ(good(R"({"lora": {"list": true}})").lora->kind, LoraCommand::Kind::list);
+  for (const char* wrong : {R"({"lora": {}})", R"({"lora": 1})", R"({"lora": {"unload": 1}})", R"({"lora": {"list": true, "unload": "a"}})",
+                            R"({"lora": {"load": {"name": "a", "where": "d"}}})", R"({"lora": {"list": true}, "prompt": "x"})",
+                            R"({"lora": {"list": true}, "at_ms": -1})", R"({"lora": {"shake": "a"}})", R"({"id": 1, "prompt": "x", "adapter": 2})"})
+    EXPECT_EQ(bad(wrong).error.code, ErrorCode::bad_request) << wrong;
+}
+
 }  // namespace
 }  // namespace troupe::tools

@@ -1,0 +1,110 @@
+#include "device/models/llama_adapters.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+
+#include "kernels/host/half.h"
+
+namespace troupe::device {
+
+namespace {
+
+float element(const kernels::Weight& w, std::size_t i) {
+  const auto* bytes = static_cast<const std::byte*>(w.data);
+  if (w.format == kernels::Format::f32) {
+    float x = 0.0f;
+    std::memcpy(&x, bytes + 4 * i, 4);
+    return x;
+  }
+  std::uint16_t stored = 0;
+  std::memcpy(&stored, bytes + 2 * i, 2);
+  return w.format == kernels::Format::f16 ? kernels::half_to_float(stored) : std::bit_cast<float>(std::uint32_t{stored} << 16);
+}
+
+}  // namespace
+
+Result<void> LlamaAdapters::init(DeviceMemory& memory, const ModelConfig& config, std::uint32_t max_loras, std::uint32_t max_rank) {
+  config_ = config;
+  max_rank_ = max_rank;
+  if (max_loras == 0) return success();
+  states_ = std::vector<std::atomic<State>>(max_loras + 2);
+  TROUPE_TRY(table_, memory.get<kernels::LoraWeight>(std::size_t{config.layers} * kLoraTargets * states_.size()));
+  std::size_t elements = 0;  // of a layer, per rank
+  for (std::size_t i = 0; i < kLoraTargets; ++i) {
+    const LoraShape shape = lora_shape(config, static_cast<LoraTarget>(i));
+    elements += std::size_t{shape.rows} + shape.cols;
+  }
+  weights_.push_back(nullptr);
+  for (std::uint32_t slot = 1; slot < states_.size(); ++slot) {
+    TROUPE_TRY(auto weights, memory.get<float>(elements * max_rank * config.layers));
+    weights_.push_back(weights);
+  }
+  return success();
+}
+
+Result<void> LlamaAdapters::known(std::uint32_t slot) const {
+  if (slot != 0 && slot < states_.size()) return success();
+  if (states_.empty())
+    return Error{ErrorCode::unsupported, "the model was loaded without room for adapters: load it with max_loras above 0"};
+  return Error{ErrorCode::not_found, fmt::format("adapter slot {}; 1 to {} are there", slot, states_.size() - 1)};
+}
+
+std::uint32_t LlamaAdapters::row_of(std::uint32_t r, LoraTarget target) const {
+  if (config_.rope_pairs == RopePairs::halves || (target != LoraTarget::q && target != LoraTarget::k)) return r;
+  const std::uint32_t i = r % config_.head_dim, half = config_.rotated / 2;
+  if (i >= config_.rotated) return r;
+  return r - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
+Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapter) {
+  TROUPE_TRY(known(slot));
+  if (states_[slot].load(std::memory_order_acquire) == State::in_table) {
+    return Error{ErrorCode::slot_in_use, fmt::format("adapter slot {} is in the table: unload it first, or load into another", slot)};
+  }
+  if (adapter.rank() > max_rank_) {
+    return Error{ErrorCode::rank_too_large,
+                 fmt::format("{}: rank {}; the slots hold ranks up to {}: load the model with a larger max_lora_rank", adapter.path(),
+                             adapter.rank(), max_rank_)};
+  }
+  states_[slot].store(State::empty, std::memory_order_release);
+  float* to = weights_[slot];
+  for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
+    for (std::size_t i = 0; i < kLoraTargets; ++i) {
+      const auto target = static_cast<LoraTarget>(i);
+      const LoraShape shape = lora_shape(config_, target);
+      const LoraPair& p = adapter.pair(layer, target);
+      kernels::LoraWeight& w = table_[(layer * kLoraTargets + i) * states_.size() + slot];
+      float* a = to;
+      float* b = a + std::size_t{max_rank_} * shape.cols;
+      to = b + std::size_t{max_rank_} * shape.rows;
+      w = {a, b, p.rank, p.scale};
+      if (p.rank == 0) continue;
+      for (std::size_t k = 0; k < std::size_t{p.rank} * shape.cols; ++k) a[k] = element(p.a, k);
+      for (std::uint32_t r = 0; r < shape.rows; ++r) {
+        const std::uint32_t row = row_of(r, target);
+        for (std::uint32_t k = 0; k < p.rank; ++k) b[std::size_t{k} * shape.rows + row] = element(p.b, std::size_t{r} * p.rank + k);
+      }
+    }
+  }
+  states_[slot].store(State::loaded, std::memory_order_release);
+  return success();
+}
+
+Result<void> LlamaAdapters::show(std::uint32_t slot) {
+  TROUPE_TRY(known(slot));
+  if (states_[slot].load(std::memory_order_acquire) == State::empty) {
+    return Error{ErrorCode::not_found, fmt::format("adapter slot {} holds no adapter: load one first", slot)};
+  }
+  states_[slot].store(State::in_table, std::memory_order_release);
+  return success();
+}
+
+Result<void> LlamaAdapters::hide(std::uint32_t slot) {
+  TROUPE_TRY(known(slot));
+  states_[slot].store(State::empty, std::memory_order_release);
+  return success();
+}
+
+}  // namespace troupe::device

@@ -1,0 +1,28 @@
+// The interface of kernels.h by the CUDA families: each call enqueues on one stream and returns, so every pointer of its
+// arguments (rows, ids, cell arrays, inverse frequencies too) is device memory that stays until the step has settled. All
+// scratch is the caller's; nothing is allocated here, and nothing is asked of CUDA but launches, so calls can be captured
+// into a graph. Which tiles and which attention run depends on the number of tokens alone, and no bit depends on it.
+//
+// Thread: the one that owns the stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cuda/stream.h"
+#include "kernels/kernels.h"
+
+namespace troupe::kernels {
+
+struct CudaKernelsOptions {
+  CudaStream stream = nullptr;
+  std::uint32_t max_context = 1;         // positions that attention may read
+  std::uint32_t max_decode_tokens = 64;  // up to so many tokens a call, attention is spread over pieces of the context
+  float* partial = nullptr;              // attention_partial_floats(max_decode_tokens, ...) of device memory
+};
+
+// head_dim of every KV cache: even, up to 256.
+std::unique_ptr<Kernels> make_cuda_kernels(const CudaKernelsOptions& options);
+
+}  // namespace troupe::kernels

@@ -1,0 +1,81 @@
+// A CUDA runtime without a GPU, for tests: streams are threads, copies are asynchronous for real, device memory is
+// host memory that starts as garbage, page-locked memory knows who touches it when, and any call can be made to fail.
+//
+// It is stricter than NVIDIA's: what CUDA would let pass and what then goes wrong now and then on a GPU is reported,
+// each time with a sentence that names the call:
+//   - a stream wait on an event that was never recorded (it waits for nothing);
+//   - a call that a stream capture forbids: from any thread during a global capture, from the capturing thread during a
+//     thread-local one (the capture is then invalid, as CUDA's is);
+//   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
+//   - page-locked memory that the host writes while a copy out of it is queued, or touches before it has seen (by an
+//     event, or the stream) that the copy into it is complete, or touches after it was freed;
+//   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation;
+//   - an event destroyed, or recorded again, while it is in flight; a stream destroyed with work; a graph destroyed
+//     while a launch of it is in flight; memory freed under a copy; a handle used after its end;
+//   - a CUDA call from inside a host function.
+// Touching is caught by page protection: the host's view of page-locked memory loses its access rights while copies are
+// in flight, the streams use another view. A touch is caught once, then let through.
+//
+// At exit, reports that nobody took and handles that nobody gave back are printed and end the process with status 97.
+//
+// Threads: any. State is the process's, as CUDA's is; reset() between tests.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fake_cuda {
+
+#define FAKE_CUDA_CALLS(X)                                                                                                                 \
+  X(cudaGetDeviceCount)                                                                                                                    \
+  X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) \
+      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy)  \
+          X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
+              X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
+                  X(cudaGraphExecDestroy) X(kernel_launch)
+
+enum class Call : std::uint8_t {
+#define FAKE_CUDA_NAME(name) name,
+  FAKE_CUDA_CALLS(FAKE_CUDA_NAME)
+#undef FAKE_CUDA_NAME
+      count
+};
+constexpr std::size_t kCalls = static_cast<std::size_t>(Call::count);
+const char* name(Call call);
+
+struct Options {
+  int devices = 1;               // 0: cudaErrorNoDevice
+  bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
+  bool memory_pools = true;
+  std::size_t device_bytes = 1u << 30;  // of one device
+  std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't
+};
+
+// The `nth` (from 1) call of that kind from now on fails with `error`; if sticky, the device is lost and so does every later call.
+struct Fault {
+  Call call = Call::cudaGetDeviceCount;
+  std::uint64_t nth = 1;
+  cudaError_t error = cudaErrorUnknown;
+  bool sticky = false;
+};
+
+// Works off the streams, forgets all that is alive, all reports, faults and losses. Not while other threads call.
+void reset(const Options& options = {});
+void inject(const Fault& fault);
+std::uint64_t calls(Call call);  // since the reset
+
+// What was done wrong since the reset, and not taken yet.
+std::vector<std::string> take_reports();
+// What is alive, a sentence for each.
+std::vector<std::string> leaks();
+
+// What `kernel<<<..., stream>>>()` is: runs on the stream's thread. An error it returns loses the device. As there, a
+// launch that fails says so in cudaGetLastError only.
+using Kernel = std::function<cudaError_t()>;
+void launch(cudaStream_t stream, Kernel kernel);
+
+}  // namespace fake_cuda

@@ -1,0 +1,48 @@
+#include "tools/serve/api_error.h"
+
+#include <boost/json.hpp>
+
+namespace troupe::serve {
+
+namespace json = boost::json;
+
+ApiError bad_request(std::string message, std::string param, std::string code) {
+  return {400, "invalid_request_error", std::move(message), std::move(param), std::move(code)};
+}
+
+ApiError not_found(std::string message, std::string code) { return {404, "invalid_request_error", std::move(message), "", std::move(code)}; }
+
+ApiError from_runtime(const Error& error) {
+  ApiError out;
+  out.message = error.what;
+  out.code = name(error.code);
+  switch (error.code) {
+    case ErrorCode::bad_request:
+    case ErrorCode::unsupported:
+      out.status = 400;
+      out.type = "invalid_request_error";
+      break;
+    case ErrorCode::not_found:
+      out.status = 404;
+      out.type = "invalid_request_error";
+      break;
+    case ErrorCode::overloaded:
+      out.status = 429;
+      out.type = "rate_limit_error";
+      break;
+    case ErrorCode::closed:
+    case ErrorCode::device_lost: out.status = 503; break;
+    default: break;
+  }
+  return out;
+}
+
+std::string to_body(const ApiError& error) {
+  const auto or_null = [](const std::string& s) { return s.empty() ? json::value(nullptr) : json::value(s); };
+  return json::serialize(json::object{{"error", json::object{{"message", error.message},
+                                                             {"type", error.type},
+                                                             {"param", or_null(error.param)},
+                                                             {"code", or_null(error.code)}}}});
+}
+
+}  // namespace troupe::serve

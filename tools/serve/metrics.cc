@@ -1,0 +1,97 @@
+#include "tools/serve/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+
+namespace troupe::serve {
+namespace {
+
+const prometheus::Histogram::BucketBoundaries kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+const prometheus::Histogram::BucketBoundaries kInterToken = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5};
+const prometheus::Histogram::BucketBoundaries kRequest = {0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480};
+
+}  // namespace
+
+prometheus::Family<prometheus::Counter>& Metrics::counters(const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_);
+}
+prometheus::Counter& Metrics::counter(const char* name, const char* help) { return counters(name, help).Add({}); }
+prometheus::Gauge& Metrics::gauge(const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_).Add({});
+}
+prometheus::Histogram& Metrics::histogram(const char* name, const char* help, const prometheus::Histogram::BucketBoundaries& bounds) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_).Add({}, bounds);
+}
+
+Metrics::Metrics(const std::string& model_name)
+    : labels_{{"model_name", model_name}},
+      prompt_tokens_(counter("vllm:prompt_tokens_total", "Prompt tokens of the requests that ended.")),
+      generation_tokens_(counter("vllm:generation_tokens_total", "Tokens generated.")),
+      successes_(counters("vllm:request_success_total", "Requests that ended, by how.")),
+      first_token_(histogram("vllm:time_to_first_token_seconds", "From submission to the first token.", kFirstToken)),
+      inter_token_(histogram("vllm:inter_token_latency_seconds", "Between two tokens of an answer.", kInterToken)),
+      request_time_(histogram("vllm:e2e_request_latency_seconds", "From submission to the end.", kRequest)),
+      running_(gauge("vllm:num_requests_running", "Requests in the batch.")),
+      waiting_(gauge("vllm:num_requests_waiting", "Requests that wait for room.")),
+      kv_usage_(gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.")),
+      preemptions_(counter("vllm:num_preemptions_total", "Requests that gave their KV blocks up for others.")),
+      prefix_queries_(counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache or computed.")),
+      prefix_hits_(counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")),
+      replies_(counters("troupe_http_replies_total", "HTTP replies, by status.")),
+      connections_(gauge("troupe_http_connections", "Open connections.")),
+      since_settled_(gauge("troupe_since_last_settled_seconds", "How long work has waited without a step settling; 0 when idle.")),
+      refused_(counter("troupe_http_connections_refused_total", "Connections past the limit.")),
+      abandoned_(counter("troupe_requests_abandoned_total", "API calls whose client left, or did not read, before the end.")),
+      steps_(counter("troupe_steps_total", "Steps launched.")),
+      steps_ahead_(counter("troupe_steps_ahead_total", "Steps launched while an earlier one was unsettled.")),
+      overruns_(counter("troupe_overrun_rows_total", "Rows that ran ahead and were dropped.")),
+      messages_(counter("troupe_messages_total", "Messages between actors.")) {
+  for (const char* reason : {"stop", "length", "abort", "error", "deadline"}) successes_.Add({{"finished_reason", reason}});
+}
+
+void Metrics::token(double since_submit, std::optional<double> since_last) {
+  generation_tokens_.Increment();
+  if (since_last) {
+    inter_token_.Observe(*since_last);
+  } else {
+    first_token_.Observe(since_submit);
+  }
+}
+
+void Metrics::finished(const Finish& finish, std::uint32_t counted_tokens, double since_submit, bool abandoned) {
+  // A token that ends an answer and does not belong to it has no event of its own.
+  if (finish.usage.completion_tokens > counted_tokens) generation_tokens_.Increment(finish.usage.completion_tokens - counted_tokens);
+  prompt_tokens_.Increment(finish.usage.prompt_tokens);
+  const bool aborted = abandoned || finish.reason == FinishReason::cancelled;
+  successes_.Add({{"finished_reason", aborted ? "abort" : name(finish.reason)}}).Increment();
+  request_time_.Observe(since_submit);
+}
+
+void Metrics::http_reply(int status) { replies_.Add({{"status", std::to_string(status)}}).Increment(); }
+void Metrics::connection_opened() { connections_.Increment(); }
+void Metrics::connection_closed() { connections_.Decrement(); }
+void Metrics::refused_connection() { refused_.Increment(); }
+void Metrics::abandoned() { abandoned_.Increment(); }
+
+void Metrics::raise_to(prometheus::Counter& counter, std::uint64_t value) {
+  counter.Increment(std::max(0.0, static_cast<double>(value) - counter.Value()));
+}
+
+std::string Metrics::expose(const RuntimeMetrics& m) {
+  const std::lock_guard lock(exposing_);
+  running_.Set(m.running);
+  waiting_.Set(m.waiting);
+  kv_usage_.Set(m.facts.total_blocks == 0 ? 0 : static_cast<double>(m.facts.used_blocks + m.facts.fenced_blocks) / m.facts.total_blocks);
+  since_settled_.Set(static_cast<double>(m.since_last_settled) * 1e-9);
+  raise_to(preemptions_, m.scheduler.preemptions);
+  raise_to(prefix_queries_, m.scheduler.prefill_tokens + m.scheduler.cached_tokens);
+  raise_to(prefix_hits_, m.scheduler.cached_tokens);
+  raise_to(steps_, m.scheduler.steps);
+  raise_to(steps_ahead_, m.scheduler.steps_ahead);
+  raise_to(overruns_, m.scheduler.overruns);
+  raise_to(messages_, m.messages);
+  return prometheus::TextSerializer().Serialize(registry_.Collect());
+}
+
+}  // namespace troupe::serve
