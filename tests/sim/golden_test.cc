@@ -79,6 +79,20 @@ const Golden kGolden[] = {
        post(w, 1, 8, 10);
        post(w, 2, 8, 10);
      }},
+    {"lora", "ChangeTable", [](WorldOptions& o) { o.device.max_loras = 2; },
+     [](World& w) {
+       LoraCommand load;
+       load.kind = LoraCommand::Kind::promote_disk;
+       load.name = "a";
+       load.path = "file1";
+       w.lora(load);
+       post(w, 1, 5, 6, [](Request& q) { q.adapter = "a"; });
+       steps(w, 30);
+       LoraCommand unload;
+       unload.kind = LoraCommand::Kind::unload;
+       unload.name = "a";
+       w.lora(unload);
+     }},
     {"cancel", "CancelReply 1#1 cancelled_running", [](WorldOptions&) {},
      [](World& w) {
        post(w, 1, 5, 30);

@@ -16,8 +16,8 @@ using actors::RouterFault;
 using actors::SchedulerFault;
 namespace trace = actors::trace;
 
-Outcome recorded(std::uint64_t seed, const Faults& faults = {}) {
-  Scenario s = make_scenario(seed);
+Outcome recorded(std::uint64_t seed, const Faults& faults = {}, bool lora = false) {
+  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
   s.world.record = true;
   return run_scenario(s, faults);
 }
@@ -30,8 +30,9 @@ trace::Recording parsed(const std::vector<std::uint8_t>& bytes) {
 
 TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
   std::uint64_t messages = 0, tokens = 0, compared = 0;
-  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
-    const Outcome outcome = recorded(seed);
+  for (std::uint64_t n = 2; n < 3000; ++n) {
+    const std::uint64_t seed = n / 2;
+    const Outcome outcome = recorded(seed, {}, n % 2 != 0);
     ASSERT_EQ(outcome.violation, "");
     const trace::Recording r = parsed(outcome.recording);
     ASSERT_EQ(r.damage, "");

@@ -18,6 +18,7 @@ class Made {
     c.model.kv_blocks = 16;
     c.model.n_slots = 4;
     c.model.vocab_size = 32;
+    c.model.max_loras = 2;
     bytes_ = encode_file_start(make_header(c, false));
   }
   template <class M>
@@ -170,6 +171,36 @@ TEST(Check, ATokenThatComesFromNoRow) {
   b.events[0].request = {1, 1};
   m.send(Sender::scheduler, Sender::delivery, Deliver{{}, Shared<TokenBatch>::of(b)});
   EXPECT_EQ(m.rule(), "R2");
+}
+
+// A step of one row, at the beginning of a sequence that was just opened.
+std::string rule_of_step(AdapterRef adapter, bool shown) {
+  Made m;
+  const SeqId seq{1, 5};
+  m.admit(1);
+  m.pass(Sender::router, Sender::scheduler, Opened{{}, {1, 1}, seq, 0, 0, {}, whole()});
+  if (shown) m.pass(Sender::router, Sender::stream, ChangeTable{{}, adapter, {}});
+  StepPlan plan;
+  plan.ticket = {1, 1};
+  plan.rows.resize(1);
+  plan.rows[0].seq = seq;
+  plan.rows[0].adapter = adapter;
+  plan.tokens = {1};
+  m.pass(Sender::scheduler, Sender::router, Launch{{}, Shared<StepPlan>::of(plan), true});
+  LaunchedStep step;
+  step.ticket = plan.ticket;
+  step.rows.resize(1);
+  step.rows[0].adapter_slot = adapter.slot;
+  step.deltas = {{0, 0, 7}};
+  m.send(Sender::router, Sender::stream, Enqueue{{}, Shared<LaunchedStep>::of(step)});
+  return m.rule();
+}
+
+TEST(Check, AnAdapterThatIsNotInTheTable) {
+  EXPECT_EQ(rule_of_step({}, false), "");
+  EXPECT_EQ(rule_of_step({1, 3}, true), "");
+  EXPECT_EQ(rule_of_step({1, 3}, false), "R9");
+  EXPECT_EQ(rule_of_step({999, 1}, false), "R9") << "beyond the end of the table";
 }
 
 TEST(Check, AHeaderWithSizesOfNoRuntime) {
