@@ -190,6 +190,9 @@ class Counter {
     kv_used_ = std::max(kv_used_, m.facts.used_blocks + m.facts.fenced_blocks);
     kv_total_ = m.facts.total_blocks;
   }
+  void on(const Event& e, const LoraAnswer& m) {
+    if (e.head.from.sender == Sender::lora) pauses_.add(m.ack.paused_ns);
+  }
   void on(const Event& e, const EventDone& m) {
     const auto started = started_.find(m.ticket);
     if (started == started_.end() || slot_[m.ticket] != m.ring_slot) return;  // of a copy, which is numbered apart
@@ -248,6 +251,7 @@ class Counter {
     out += fmt::format("a step on the device: {}\n", step_.text());
     out += fmt::format("device busy {:.1f} %; idle between steps: {}\n", share(static_cast<double>(busy_), static_cast<double>(span)),
                        idle_.text());
+    if (!pauses_.xs.empty()) out += fmt::format("pauses for LoRA commands: {}\n", pauses_.text());
     for (auto& [ends, hop] : hops_)
       out += fmt::format("{} > {}: at most {} waiting; {}\n", name(ends.first), name(ends.second), hop.most, hop.time.text());
     for (std::uint16_t t = 1; t < kTypes; ++t)
@@ -265,7 +269,7 @@ class Counter {
   std::map<Ticket, std::vector<SeqId>> seqs_;
   std::set<SeqId> released_;
   TimeNs last_done_ = 0, busy_ = 0;
-  Series loop_, step_, idle_;
+  Series loop_, step_, idle_, pauses_;
   struct Hop {  // one actor's mailbox, as far as another fills it
     Series time;
     std::uint32_t waiting = 0, most = 0;
