@@ -80,6 +80,7 @@ struct Runtime::Impl {
   std::unique_ptr<device::Driver> driver;
   std::unique_ptr<device::ModelDeviceFeed> model;
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  trace::CoreConfigs configs;
   std::shared_ptr<DeliveryThread> delivery_thread = std::make_shared<DeliveryThread>();
   std::unique_ptr<ControlConfig> config;
   std::unique_ptr<caf::actor_system> system;
@@ -135,7 +136,23 @@ Result<void> Runtime::Impl::start() {
   seed_base = std::uint64_t{entropy()} << 32 | entropy();
 
   const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
+  options.depth = depth;
   const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count(), places};
+  configs.dispatcher.max_live = options.max_live;
+  configs.router.depth = depth;
+  configs.scheduler.router_incarnation = configs.router.incarnation;
+  configs.scheduler.depth = depth;
+  configs.scheduler.max_batch = options.max_batch;
+  configs.scheduler.step_tokens = options.step_tokens;
+  configs.scheduler.spill_places = places.count;
+  configs.scheduler.spill_min_blocks = options.spill_min_blocks;
+  configs.scheduler.fault = options.fault;
+  configs.device = {setup.ring_slots, setup.step_timeout, places.count};
+  configs.lora = options.lora;
+  configs.model = info;
+  if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
+    TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
+  }
   DeviceActor device = system->spawn<DeviceShell>(counts, setup, info);
   auto started = ask<DeviceStarted>(device, StartDevice{});
   if (started && started.value().error.code != ErrorCode::none) started = started.value().error;
@@ -143,7 +160,6 @@ Result<void> Runtime::Impl::start() {
     end(device);
     return started.error();
   }
-  options.depth = depth;
   attach(std::move(device), std::move(started.value()));
   return success();
 }
@@ -151,27 +167,17 @@ Result<void> Runtime::Impl::start() {
 void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   Peers p;
   p.device = std::move(device);
-  p.delivery = system->spawn<DeliveryShell, caf::detached>(delivery_thread);
+  p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
   p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
   if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
-  RouterConfig router;
-  router.depth = options.depth;
-  p.router = system->spawn<RouterShell>(counts, router, info);
-  SchedulerConfig scheduler;
-  scheduler.router_incarnation = router.incarnation;
-  scheduler.depth = options.depth;
-  scheduler.max_batch = options.max_batch;
-  scheduler.step_tokens = options.step_tokens;
-  scheduler.spill_places = spilled ? kSpillPlaces : 0;
-  scheduler.spill_min_blocks = options.spill_min_blocks;
-  scheduler.fault = options.fault;
-  p.scheduler = system->spawn<SchedulerShell>(counts, scheduler, info);
+  p.router = system->spawn<RouterShell>(counts, configs.router, info);
+  p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
   if (info.max_loras > 0) {
-    p.lora = system->spawn<LoraShell>(counts, options.lora, info);
+    p.lora = system->spawn<LoraShell>(counts, configs.lora, info);
     p.loader = system->spawn<LoaderShell, caf::detached>(counts, model.get());
   }
-  p.dispatcher = system->spawn<DispatcherShell>(counts, DispatcherConfig{options.max_live}, info);
+  p.dispatcher = system->spawn<DispatcherShell>(counts, configs.dispatcher, info);
   peers = std::make_shared<const Peers>(std::move(p));
 
   const Attach everyone{peers};
@@ -213,6 +219,10 @@ Result<void> Runtime::Impl::stop() {
     result = stop_device();
   }
   stopped = give_back(std::move(result));
+  if (counts->recorder) {
+    const Result<void> recorded = counts->recorder->stop();
+    if (!recorded && *stopped) stopped = recorded;
+  }
   return *stopped;
 }
 
@@ -357,6 +367,11 @@ DeviceFacts Runtime::facts() const {
 RuntimeMetrics Runtime::metrics() const {
   RuntimeMetrics m;
   m.messages = impl_->counts->total();
+  if (impl_->counts->recorder) {
+    const trace::RecorderFigures recorded = impl_->counts->recorder->figures();
+    m.trace_bytes = recorded.bytes;
+    m.trace_lost = recorded.lost;
+  }
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return m;
   if (auto facts = impl_->ask<DeviceFacts>(impl_->peers->router, Ask{})) m.facts = facts.value();
@@ -374,6 +389,11 @@ bool Runtime::drain(std::chrono::nanoseconds limit) {
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return false;
   return impl_->ask<Drained>(impl_->peers->dispatcher, Drain{}, std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1})).has_value();
+}
+
+Result<void> Runtime::dump_trace(const std::string& path) const {
+  if (!impl_->counts->recorder) return Error{ErrorCode::bad_request, "the flight recorder is off (TraceOptions::flight_bytes is 0)"};
+  return impl_->counts->recorder->dump(path);
 }
 
 Result<void> Runtime::stop() { return impl_->stop(); }

@@ -20,6 +20,7 @@
 
 #include "actors/lora/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/trace/options.h"
 #include "device/model.h"
 #include "messages/protocol.h"
 
@@ -39,6 +40,7 @@ struct RuntimeOptions {
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;  // a request with no more full KV blocks than that is computed again
   actors::SchedulerFault fault = actors::SchedulerFault::none;
+  TraceOptions trace;                  // recording of messages
 };
 
 // One thing that happened to a request, valid during the callback only.
@@ -58,6 +60,8 @@ struct RuntimeMetrics {
   std::uint32_t waiting = 0;
   std::uint32_t running = 0;
   std::uint64_t messages = 0;          // sent between actors
+  std::uint64_t trace_bytes = 0;       // recorded, and how many records were dropped for want of room
+  std::uint64_t trace_lost = 0;
   TimeNs since_last_settled = 0;       // health: grows while work waits and nothing settles (R10)
 };
 
@@ -85,6 +89,9 @@ class Runtime {
   RuntimeMetrics metrics() const;
   // Refuses new requests and waits until the accepted ones are done. False: the time ran out first.
   bool drain(std::chrono::nanoseconds limit);
+  // Writes what the flight recorder holds to a file that `troupe trace` reads. Works after stop() too. Errors:
+  // bad_request when it is off, io_failed.
+  Result<void> dump_trace(const std::string& path) const;
   // Ends what runs (terminal event `error`, code closed), tears the device down and joins every thread. Waits for the
   // callbacks that run, and for the device at most step_timeout and a little. Error: what was not given back;
   // bad_request when called from a callback (nor may a callback destroy the runtime).

@@ -18,8 +18,8 @@ void call(const Callback& callback, const RequestEvent& event) noexcept {
 
 }  // namespace
 
-DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<DeliveryThread> thread)
-    : DeliveryActor::base(config), thread_(std::move(thread)) {
+DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, std::shared_ptr<DeliveryThread> thread)
+    : DeliveryActor::base(config), post_(Sender::delivery, std::move(counts)), thread_(std::move(thread)) {
   keep_quiet(*this);
 }
 
@@ -27,7 +27,10 @@ DeliveryShell::behavior_type DeliveryShell::make_behavior() {
   thread_->id = std::this_thread::get_id();  // a detached actor starts on its own thread
   return {
       [this](const Register& m) { open_[m.id] = m.callback; },
-      [this](const Deliver& m) { deliver(*m.batch); },
+      [this](const Deliver& m) {
+        post_.handling(m, now_ns());
+        deliver(*m.batch);
+      },
       [this](const EndAll& m) {
         end_all(m.error);
         return Done{};

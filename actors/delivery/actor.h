@@ -18,7 +18,7 @@ struct DeliveryThread {
 
 class DeliveryShell final : public DeliveryActor::base {
  public:
-  DeliveryShell(caf::actor_config& config, std::shared_ptr<DeliveryThread> thread);
+  DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, std::shared_ptr<DeliveryThread> thread);
   const char* name() const override { return "delivery"; }
   behavior_type make_behavior() override;
   void on_exit() override { open_.clear(); }
@@ -27,6 +27,7 @@ class DeliveryShell final : public DeliveryActor::base {
   void deliver(const TokenBatch& batch);
   void end_all(const Error& error);
 
+  Post post_;
   std::shared_ptr<DeliveryThread> thread_;
   std::map<RequestId, std::shared_ptr<Callback>> open_;
 };

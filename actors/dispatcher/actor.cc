@@ -97,9 +97,9 @@ void DispatcherShell::close_loras(const Error& error) {
 }
 
 void DispatcherShell::put(CancelReply&& m) {
+  post_.stamp(m);
   const auto it = std::find_if(cancels_.begin(), cancels_.end(), [&](const auto& c) { return c.first == m.id.client; });
   if (it == cancels_.end()) return;
-  post_.stamp(m);
   it->second.give(std::move(m));
   cancels_.erase(it);
 }

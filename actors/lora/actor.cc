@@ -31,7 +31,7 @@ LoaderShell::behavior_type LoaderShell::make_behavior() {
   return {
       [this](const Attach& m) { peers_ = m.peers; },
       [this](const LoadAdapter& m) {
-        post_.handling(m.ctx);
+        post_.handling(m, now_ns());
         AdapterLoaded done;
         done.id = m.id;
         try {  // what a library throws (memory, above all) is the load's error and nobody's end

@@ -35,7 +35,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
 }
 
 void StreamShell::enqueue(const Enqueue& m) {
-  post_.handling(m.ctx);
+  post_.handling(m, now_ns());
   const LaunchedStep& step = *m.step;
   Watch watch;
   watch.ticket = step.ticket;
@@ -48,7 +48,7 @@ void StreamShell::enqueue(const Enqueue& m) {
     settle(slot);
     slot.step = m.step;
     slot.ticket = step.ticket;
-    slot.post.handling(m.ctx);
+    slot.post.caused_by(post_.cause());
     done = enqueue(step, slot);
     slot.enqueued = done.has_value();
     if (slot.enqueued) {
@@ -65,7 +65,7 @@ void StreamShell::enqueue(const Enqueue& m) {
 
 // No step on the stream names either slot (R9). If the new one cannot be shown, the old one stays.
 void StreamShell::change(const ChangeTable& m) {
-  post_.handling(m.ctx);
+  post_.handling(m, now_ns());
   TableChanged done;
   Result<void> changed = success();
   if (m.show.slot != 0) changed = model_.show_adapter(m.show.slot);
@@ -102,7 +102,7 @@ Result<void> StreamShell::announce_later(device::Event event, Slot& slot) {
 }
 
 void StreamShell::enqueue(const CopyBlocks& m) {
-  post_.handling(m.ctx);
+  post_.handling(m, now_ns());
   Watch watch;
   watch.ticket = m.copy;
   watch.ring_slot = static_cast<std::uint32_t>(slots_.size()) + m.handles.place;
@@ -111,7 +111,7 @@ void StreamShell::enqueue(const CopyBlocks& m) {
   if (m.handles.place < places_.size()) {
     Slot& place = *places_[m.handles.place];
     place.ticket = m.copy;
-    place.post.handling(m.ctx);
+    place.post.caused_by(post_.cause());
     void* memory = reinterpret_cast<void*>(static_cast<std::uintptr_t>(m.handles.staging));
     done = m.out ? model_.copy_blocks_out(m.blocks, memory, stream_) : model_.copy_blocks_in(m.blocks, memory, stream_);
     if (done) {

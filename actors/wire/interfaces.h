@@ -9,6 +9,7 @@
 
 #include "actors/scheduler/core.h"
 #include "actors/wire/inspect.h"
+#include "actors/wire/post.h"
 #include "messages/protocol.h"
 
 namespace troupe {
@@ -121,6 +122,18 @@ using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>
                                    caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
 
 using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>>;
+
+// For the record of who gets what.
+template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
+template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
+template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
+template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
+template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
+template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
+template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
+template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
+template <> inline constexpr Sender kReceiver<LoraActor> = Sender::lora;
+template <> inline constexpr Sender kReceiver<LoaderActor> = Sender::loader;
 
 struct Peers {
   DispatcherActor dispatcher;

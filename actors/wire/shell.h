@@ -35,8 +35,9 @@ template <class Interface, class Core, class Box> class Shell : public Interface
 
   // One message through the core, and what the core has to send once that is on its way.
   template <class Self, class M> static void handle(Self* self, const M& m) {
-    self->post_.handling(m.ctx);
-    self->core_.on(m, now_ns(), self->out_);
+    const TimeNs now = now_ns();
+    self->post_.handling(m, now);
+    self->core_.on(m, now, self->out_);
     send_all(self);
     if constexpr (requires { self->core_.deliver(self->out_); }) {
       self->core_.deliver(self->out_);

@@ -9,15 +9,11 @@
 
 namespace troupe::actors {
 
-// The monotonic clock that every shell gives to its core.
-inline TimeNs now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 class Timer {
  public:
   // Asks for a Tick at `at`, if none is asked for then.
   void set(TimeNs at, caf::local_actor& self, Post& post) {
+    post.note(SetTimer{at});
     const auto it = std::lower_bound(pending_.begin(), pending_.end(), at);
     if (it != pending_.end() && *it == at) return;
     pending_.insert(it, at);
@@ -40,7 +36,7 @@ class Timer {
     if (pending_.empty() || pending_.front() >= armed_) return;
     armed_ = pending_.front();
     Tick tick;
-    post.stamp(tick);
+    post.stamp_own(tick);
     const caf::actor_clock::time_point when{std::chrono::nanoseconds{armed_}};
     auto to = caf::strong_actor_ptr{self.ctrl()};
     self.system().clock().schedule_message(when, std::move(to),

@@ -87,7 +87,9 @@ inline Rig make_rig(const RuntimeOptions& options, const device::ScriptedOptions
   auto model = device::ScriptedModel::load(*driver, script);
   EXPECT_TRUE(model) << model.error().what;
   rig.model = model.value().get();
-  auto runtime = Runtime::start(options, std::move(driver), std::move(model.value()));
+  RuntimeOptions settings = options;
+  if (settings.trace.flight_dir.empty()) settings.trace.flight_dir = testing::TempDir();
+  auto runtime = Runtime::start(settings, std::move(driver), std::move(model.value()));
   EXPECT_TRUE(runtime) << runtime.error().what;
   rig.runtime = std::move(runtime.value());
   return rig;

@@ -2,6 +2,7 @@
 // after every message. With the negative controls that show that these tests can fail.
 #include <gtest/gtest.h>
 
+#include "tests/sim/recordings.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
 
@@ -12,6 +13,8 @@ struct Ran {
   std::map<std::uint64_t, Stream> streams;
   actors::SchedulerStats stats;
   std::uint64_t behind_window = 0;
+  WorldOptions options;
+  std::vector<std::uint8_t> recording;  // if options.record
 };
 
 // Submits the workload with arrivals in the middle and runs it to the end.
@@ -29,7 +32,14 @@ Ran run(const WorldOptions& options, const std::vector<Request>& workload) {
       << "blocks did not come back";
   EXPECT_EQ(world.router().facts().free_slots, world.router().facts().total_slots);
   EXPECT_EQ(world.router().facts().free_ring_slots, world.router().facts().ring_slots);
-  return {world.streams(), world.scheduler().stats(), world.router().stats().behind_window};
+  return {world.streams(), world.scheduler().stats(), world.router().stats().behind_window, options, world.recording()};
+}
+
+// Runs both again, recorded, and says how to see where they part.
+std::string why(const Ran& x, const Ran& y, const std::vector<Request>& workload) {
+  WorldOptions a = x.options, b = y.options;
+  a.record = b.record = true;
+  return look_at(run(a, workload).recording, run(b, workload).recording, "equivalence-" + std::to_string(b.seed));
 }
 
 std::string differs(const Ran& a, const Ran& b) {
@@ -65,7 +75,7 @@ TEST(Equivalence, EveryDepthAndScheduleGivesTheStreamsOfDepthOne) {
       o.in_order = false;
       o.seed = seed * 10 + depth;
       const Ran other = run(o, workload);
-      ASSERT_EQ(differs(sync, other), "") << "seed " << seed << " depth " << depth;
+      ASSERT_EQ(differs(sync, other), "") << "seed " << seed << " depth " << depth << why(sync, other, workload);
       overruns += other.stats.overruns;
       redone += other.stats.redone_rows;
       ahead += other.stats.steps_ahead;
@@ -107,7 +117,7 @@ TEST(Equivalence, HoldsUnderKvPressureWithPreemptions) {
       o.in_order = false;
       o.seed = seed + depth;
       const Ran pressed = run(o, workload);
-      ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth;
+      ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth << why(undisturbed, pressed, workload);
       preemptions += pressed.stats.preemptions;
     }
   }
@@ -130,7 +140,7 @@ TEST(Equivalence, HoldsWithASlidingWindow) {
       o.in_order = false;
       o.seed = seed + depth;
       const Ran pressed = run(o, workload);
-      ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth;
+      ASSERT_EQ(differs(undisturbed, pressed), "") << "seed " << seed << " depth " << depth << why(undisturbed, pressed, workload);
       preemptions += pressed.stats.preemptions;
       behind += pressed.behind_window;
     }
@@ -152,7 +162,7 @@ TEST(Equivalence, AFailedStepOrANanRowIsRetriedOnceAndChangesNothing) {
     o.device.fail_steps = {5, 35};  // far enough apart that no row meets two in a row
     o.device.nan_rows = {{20, 0}, {50, 1}};
     const Ran faulty = run(o, workload);
-    ASSERT_EQ(differs(undisturbed, faulty), "") << "seed " << seed;
+    ASSERT_EQ(differs(undisturbed, faulty), "") << "seed " << seed << why(undisturbed, faulty, workload);
     failed += faulty.stats.failed_rows;
   }
   EXPECT_GT(failed, 40u);

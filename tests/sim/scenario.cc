@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/sim/recordings.h"
+
 namespace troupe::sim {
 
 namespace {
@@ -344,7 +346,14 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   count(world, outcome.coverage);
   outcome.lora = world.lora_core().stats();
   outcome.log = std::move(world.log);
+  if (options.record) outcome.recording = world.recording();
   return outcome;
+}
+
+std::string leave_recording(const Scenario& scenario, const Faults& faults, std::size_t events) {
+  Scenario s = scenario;
+  s.world.record = true;
+  return look_at(run_scenario(s, faults, events).recording, "sim-seed-" + std::to_string(s.world.seed));
 }
 
 std::size_t shrink(const Scenario& s, const Faults& faults) {

@@ -34,6 +34,7 @@ struct Outcome {
   Coverage coverage;
   actors::LoraStats lora;
   std::vector<std::string> log;  // of the messages, if asked for
+  std::vector<std::uint8_t> recording;  // the bytes of a recording's file, if WorldOptions::record
 };
 
 struct Faults {
@@ -49,6 +50,8 @@ Scenario make_scenario(std::uint64_t seed);
 Scenario make_lora_scenario(std::uint64_t seed);
 // Runs its first `events` client events (0: all).
 Outcome run_scenario(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0, bool keep_log = false);
+// Runs it once more, recorded; where the recording is, and the command to look at it.
+std::string leave_recording(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0);
 // The fewest first events that still break a rule.
 std::size_t shrink(const Scenario& scenario, const Faults& faults = {});
 

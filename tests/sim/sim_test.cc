@@ -12,7 +12,7 @@ TEST(Simulator, ThousandsOfSeedsBreakNoRuleAndTakeEveryPath) {
   std::uint64_t messages = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const Outcome outcome = run_scenario(make_scenario(seed));
-    ASSERT_EQ(outcome.violation, "") << "seed " << seed;
+    ASSERT_EQ(outcome.violation, "") << "seed " << seed << leave_recording(make_scenario(seed));
     coverage.add(outcome.coverage);
     messages += outcome.messages;
   }

@@ -47,6 +47,13 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
 
 }  // namespace
 
+actors::Sender World::sender_of(Actor actor) {
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router,
+                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,    actors::Sender::loader};
+  return kSenders[static_cast<int>(actor)];
+}
+
 World::World(const WorldOptions& o)
     : options_(o),
       ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
@@ -62,10 +69,28 @@ World::World(const WorldOptions& o)
       files_(std::make_shared<SimFiles>(o.files)),
       spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
       lora_(lora_config(o), model_) {
-  router_.on(RingReady{{}, device_.ring(), device_.places()}, now_, router_out_);
+  if (o.record)
+    recorder_.begin({dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, lora_config(o), model_});
+  RingReady ready{{}, device_.ring(), device_.places()};
+  sent(Actor::device, Actor::router, ready);
+  received(Actor::router, ready);
+  router_.on(ready, now_, router_out_);
+}
+
+std::vector<std::uint8_t> World::recording() { return recorder_.bytes(); }
+
+template <class M>
+void World::sent(Actor from, Actor to, M& m) {
+  recorder_.sent(sender_of(from), sender_of(to), now_, m);
+}
+
+template <class M>
+void World::received(Actor to, const M& m) {
+  recorder_.received(sender_of(to), now_, m);
 }
 
 void World::send(Actor from, Actor to, Message m) {
+  std::visit([&](auto& x) { sent(from, to, x); }, m);
   Queue* queue = nullptr;
   for (Queue& q : queues_)
     if (q.from == from && q.to == to) queue = &q;
@@ -120,9 +145,10 @@ void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
     refusals_ = 0;
 
-  if constexpr (std::is_same_v<M, SetTimer>)
+  if constexpr (std::is_same_v<M, SetTimer>) {
+    sent(self, self, m);
     timers_[static_cast<int>(self)] = m.at;
-  else if constexpr (std::is_same_v<M, ReadSlot>)
+  } else if constexpr (std::is_same_v<M, ReadSlot>)
     send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
   else if constexpr (std::is_same_v<M, SubmitReply>)
     send(self, Actor::edge, m);
@@ -258,6 +284,7 @@ void World::deliver(Actor to, const Message& m) {
   std::visit(
       [&](const auto& x) {
         using M = std::decay_t<decltype(x)>;
+        received(to, x);
         switch (to) {
           case Actor::dispatcher:
             call(to, dispatcher_, x, dispatcher_out_);
@@ -327,7 +354,10 @@ bool World::fire_timer(bool idle) {
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
   timers_[next].reset();
-  deliver(static_cast<Actor>(next), Tick{});
+  recorder_.at_the_edge();
+  Tick tick;
+  sent(static_cast<Actor>(next), static_cast<Actor>(next), tick);
+  deliver(static_cast<Actor>(next), tick);
   return true;
 }
 
@@ -339,6 +369,7 @@ bool World::step() {
   now_ += 1000;
   if (fire_timer(ready_.empty() && !device)) return true;
   if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
+    recorder_.at_the_edge();
     if (auto done = device_.run_head()) send(Actor::edge, Actor::device, std::move(*done));
     return true;
   }
@@ -372,11 +403,17 @@ void World::finish() {
     broken("R8: not everything came back: " + label(f));
   if (spill_->files() > 0 || spill_->bytes() > 0 || files_->count() > 0)
     broken("R8: " + std::to_string(files_->count()) + " saved states are left");
-  router_.on(Teardown{}, now_, router_out_);
+  recorder_.at_the_edge();
+  Teardown teardown;
+  sent(Actor::edge, Actor::router, teardown);
+  received(Actor::router, teardown);
+  router_.on(teardown, now_, router_out_);
   bool told = false;
   for (const auto& item : router_out_.items()) {
     const auto* down = std::get_if<TornDown>(&item);
     if (down == nullptr) continue;
+    TornDown recorded = *down;
+    sent(Actor::router, Actor::edge, recorded);
     told =
         down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
   }
@@ -396,13 +433,29 @@ void World::post(Request request, const Stream* expected) {
   const std::uint64_t seed = random_();
   auto shared = Shared<Request>::of(std::move(request));
   if (expected != nullptr) expected_[shared.get()] = expected;
+  recorder_.at_the_edge();
   send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
 }
 
-void World::cancel(std::uint64_t client) { send(Actor::edge, Actor::dispatcher, Cancel{{}, client}); }
-void World::lora(LoraCommand command) { send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)}); }
-void World::hold(AdapterRef adapter, TimeNs until) { send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until}); }
-void World::drain() { send(Actor::edge, Actor::dispatcher, Drain{}); }
+void World::cancel(std::uint64_t client) {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, Cancel{{}, client});
+}
+
+void World::drain() {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, Drain{});
+}
+
+void World::lora(LoraCommand command) {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)});
+}
+
+void World::hold(AdapterRef adapter, TimeNs until) {
+  recorder_.at_the_edge();
+  send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until});
+}
 
 // A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that
 // concerned its name did, and that command must have been answered; from here on its stream is known.

@@ -24,9 +24,10 @@
 #include "actors/sampler/core.h"
 #include "actors/scheduler/core.h"
 #include "actors/spill/core.h"
+#include "actors/trace/witness.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_files.h"
-#include "tests/sim/witness.h"
+#include "tests/sim/sim_recorder.h"
 
 namespace troupe::sim {
 
@@ -39,6 +40,7 @@ struct WorldOptions {
   std::uint32_t max_live = 1024;
   std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;
+  bool record = false;      // keep a recording, for `troupe trace` and its checks
   bool own_checks = true;  // false: only the Witness, the device and the streams judge
   bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
@@ -100,6 +102,8 @@ class World {
   actors::SpillCore& spill() { return *spill_; }
   SimFiles& files() { return *files_; }
   TimeNs now() const { return now_; }
+  // The bytes of a recording's file (actors/trace/format.h) of what happened so far, if `record`.
+  std::vector<std::uint8_t> recording();
   std::vector<std::string> log;  // one line a message, if keep_log
   bool keep_log = false;
 
@@ -130,6 +134,11 @@ class World {
   };
 
   void send(Actor from, Actor to, Message m);
+  static actors::Sender sender_of(Actor actor);
+  template <class M>
+  void sent(Actor from, Actor to, M& m);
+  template <class M>
+  void received(Actor to, const M& m);
   void deliver(Actor to, const Message& m);
   template <class Core, class M, class Out>
   void call(Actor self, Core& core, const M& m, Out& out);
@@ -150,7 +159,7 @@ class World {
   std::mt19937_64 random_;
   ModelInfo model_;
   SimDevice device_;
-  Witness witness_;
+  actors::trace::Witness witness_;
   actors::DispatcherCore dispatcher_;
   actors::SchedulerCore scheduler_;
   actors::RouterCore router_;
@@ -186,6 +195,7 @@ class World {
   std::uint64_t order_ = 0;
   std::uint32_t refusals_ = 0;  // launches refused since anything else happened
   TimeNs now_ = 1;
+  SimRecorder recorder_;
 };
 
 // The stream that the simulated model gives `request` when nothing disturbs it: the oracle for R1.

@@ -13,6 +13,7 @@
 #include "tools/bench/model_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
+#include "tools/bench/trace_bench.h"
 
 namespace troupe::tools {
 namespace {
@@ -122,6 +123,12 @@ Result<void> answer(const std::string& path, std::uint32_t max_batch, std::uint3
   return model->stop();
 }
 
+Result<void> bench_recording() {
+  Report report;
+  const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
+  return bench_trace(report, model != nullptr && std::filesystem::exists(model) ? model : "", control_cpu());
+}
+
 Result<void> bench(const std::string& json) {
   Report report;
   TROUPE_TRY(bench_loop(report));
@@ -145,11 +152,13 @@ int main(int argc, char** argv) {
   troupe::Result<void> done = troupe::success();
   if (args.empty() || (args.size() == 2 && args[0] == "--json")) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
+  } else if (args.size() == 1 && args[0] == "--trace") {
+    done = troupe::tools::bench_recording();
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], static_cast<std::uint32_t>(std::strtoul(args[2].c_str(), nullptr, 10)),
                                  static_cast<std::uint32_t>(std::strtoul(args[3].c_str(), nullptr, 10)));
   } else {
-    std::fputs("usage: bench [--json FILE] | bench --answer MODEL MAX_BATCH THREADS\n", stderr);
+    std::fputs("usage: bench [--json FILE] | bench --trace | bench --answer MODEL MAX_BATCH THREADS\n", stderr);
     return 2;
   }
   if (done) return 0;

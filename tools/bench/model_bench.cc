@@ -57,7 +57,7 @@ double seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 }  // namespace
 
 Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth,
-                                                     std::uint32_t threads) {
+                                                     std::uint32_t threads, const TraceOptions& trace) {
   device::LoadOptions options;
   options.max_batch = max_batch;
   options.depth = depth;
@@ -69,6 +69,7 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, st
   RuntimeOptions settings;
   settings.depth = depth;
   settings.max_batch = max_batch;
+  settings.trace = trace;
   TROUPE_TRY(bench->runtime_, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
   return bench;
 }

@@ -24,7 +24,8 @@ struct ModelSize {
 class ModelBench {
  public:
   // `threads`: that compute, 0 = one per CPU.
-  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads);
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads,
+                                                  const TraceOptions& trace = {});
 
   // `batch` requests with prompts of `prompt` tokens decode `tokens` tokens each, greedily. No prompt is ever repeated, so
   // none is found in the prefix cache.

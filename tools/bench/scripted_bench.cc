@@ -214,6 +214,7 @@ Result<ScriptedFigures> run_mailboxes(const ScriptedRun& run) {
   options.step_tokens = std::max(512u, run.rows * 2);
   options.spin = run.spin;
   options.pin_control_thread = run.cpu;
+  options.trace = run.trace;
   TROUPE_TRY(auto runtime, Runtime::start(options, std::move(driver), std::move(scripted)));
 
   Progress progress;
@@ -239,8 +240,10 @@ Result<ScriptedFigures> run_mailboxes(const ScriptedRun& run) {
   (void)runtime->drain(std::chrono::seconds(10));
   ScriptedFigures out = evaluate(run, model->times());
   out.messages_per_step = static_cast<double>(after.messages - before.messages) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
+  out.trace_bytes_per_step = static_cast<double>(after.trace_bytes - before.trace_bytes) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
   marks.evaluate(out);
   TROUPE_TRY(runtime->stop());
+  out.trace_lost = runtime->metrics().trace_lost;
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "actors/trace/options.h"
 #include "messages/error.h"
 
 namespace troupe::tools {
@@ -16,6 +17,7 @@ struct ScriptedRun {
   std::uint32_t steps = 1000;                     // decode steps
   std::chrono::nanoseconds spin{3'000'000};       // of the control thread before it parks; 0 = it parks at once
   int cpu = -1;                                   // for the control thread; -1 = any
+  TraceOptions trace{};                           // of the messages
 };
 
 // Of the steady part of a run: its first and last tenths are left out.
@@ -25,6 +27,8 @@ struct ScriptedFigures {
   double messages_per_step = 0;    // mailboxes only
   double allocs_per_step = 0;      // not by CAF
   double caf_allocs_per_step = 0;
+  double trace_bytes_per_step = 0;
+  std::uint64_t trace_lost = 0;    // records that the recorder had no room for
   double at(double quantile) const { return loop_us[static_cast<std::size_t>(quantile * static_cast<double>(loop_us.size() - 1))]; }
 };
 

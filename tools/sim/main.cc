@@ -54,9 +54,9 @@ int main(int argc, char** argv) {
     const std::size_t n = shrink(scenario);
     const Outcome shortest = run_scenario(scenario, {}, n, true);
     print(shortest.log);
-    std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s\nagain: sim --seed %llu%s --log\n",
+    std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s%s\nagain: sim --seed %llu%s --log\n",
                 static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
-                static_cast<unsigned long long>(seed), lora ? " --lora" : "");
+                leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed), lora ? " --lora" : "");
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -56,7 +56,9 @@ Result<void> read_requests(LineReader& reader, Runner& runner) {
 }  // namespace
 
 int run_requests(const Command& self, const std::vector<std::string>& args) {
-  auto parsed = parse_command_line(self, args, boost::program_options::options_description("Options of run"), 1);
+  boost::program_options::options_description own("Options of run");
+  add_trace_options(own);
+  auto parsed = parse_command_line(self, args, own, 1);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;
   auto reader = LineReader::open(parsed.value().positional[0]);

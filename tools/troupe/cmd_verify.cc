@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -42,8 +43,31 @@ struct Pass {
   RuntimeMetrics metrics;
 };
 
-Result<Pass> run_pass(const CommonOptions& common, const char* what, std::uint32_t depth, actors::SchedulerFault fault,
-                      const std::vector<RequestLine>& workload) {
+// Each pass is recorded, so that a divergence can be looked at. Gone with the last verdict that needs none of them.
+class Recordings {
+ public:
+  explicit Recordings(const CommonOptions& common) : asked_for_(!common.trace.empty()) {
+    std::error_code none;
+    base_ = asked_for_ ? common.trace : (std::filesystem::temp_directory_path(none) / fmt::format("troupe-verify-{}", ::getpid())).string();
+  }
+  ~Recordings() {
+    std::error_code none;
+    for (const std::string& path : paths_)
+      if (!asked_for_ && !kept_) std::filesystem::remove(path, none);
+  }
+  std::string of(const std::string& pass) { return paths_.emplace_back(base_ + "." + pass); }
+  void keep() { kept_ = true; }
+
+ private:
+  bool asked_for_;
+  bool kept_ = false;
+  std::string base_;
+  std::vector<std::string> paths_;
+};
+
+Result<Pass> run_pass(CommonOptions common, const char* what, std::uint32_t depth, actors::SchedulerFault fault,
+                      const std::vector<RequestLine>& workload, std::string trace) {
+  common.trace = std::move(trace);
   TROUPE_TRY(auto engine, start_engine(common, depth, fault));
   Pass pass;
   std::map<std::string, std::size_t> index;  // place -> position in the workload
@@ -89,14 +113,24 @@ std::string describe(const char* what, const Pass& pass) {
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
   const std::string ahead_name = fmt::format("depth {}", line.common.depth);
-  TROUPE_TRY(auto first, run_pass(line.common, "depth 1", 1, actors::SchedulerFault::none, workload));
+  Recordings recordings(line.common);
+  const std::string first_trace = recordings.of("depth-1"), control_trace = recordings.of("control"),
+                    ahead_trace = recordings.of(fmt::format("ahead-{}", line.common.depth));
+  const auto look = [&](const std::string& verdict, const std::string& other) {
+    recordings.keep();
+    std::fputs(fmt::format("troupe verify: to see why: troupe trace diff {} {}\n", first_trace, other).c_str(), stderr);
+    return verdict;
+  };
+  TROUPE_TRY(auto first, run_pass(line.common, "depth 1", 1, actors::SchedulerFault::none, workload, first_trace));
   TROUPE_TRY(write_all(1, describe("depth 1", first)));
-  TROUPE_TRY(auto control, run_pass(line.common, "control", 1, actors::SchedulerFault::none, workload));
+  TROUPE_TRY(auto control, run_pass(line.common, "control", 1, actors::SchedulerFault::none, workload, control_trace));
   TROUPE_TRY(write_all(1, describe("control", control)));
-  TROUPE_TRY(auto ahead, run_pass(line.common, ahead_name.c_str(), line.common.depth, fault, workload));
+  TROUPE_TRY(auto ahead, run_pass(line.common, ahead_name.c_str(), line.common.depth, fault, workload, ahead_trace));
   TROUPE_TRY(write_all(1, describe(ahead_name.c_str(), ahead)));
-  if (first_divergence(first.outcomes, control.outcomes)) return std::string("control diverged");
-  if (const auto d = first_divergence(first.outcomes, ahead.outcomes)) return fmt::format("diverged at request {} token {}", d->id, d->token);
+  if (first_divergence(first.outcomes, control.outcomes)) return look("control diverged", control_trace);
+  if (const auto d = first_divergence(first.outcomes, ahead.outcomes)) {
+    return look(fmt::format("diverged at request {} token {}", d->id, d->token), ahead_trace);
+  }
   if (ahead.metrics.scheduler.steps_ahead == 0) return std::string("vacuous");
   return std::string("identical");
 }
@@ -106,6 +140,7 @@ Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& w
 int run_verify(const Command& self, const std::vector<std::string>& args) {
   po::options_description own("Options of verify"), hidden;
   hidden.add_options()("fault", po::value<std::string>(), "negative control: keep-overrun or ignore-mask-change");
+  add_trace_options(own);
   auto parsed = parse_command_line(self, args, own, 1, hidden);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;

@@ -11,6 +11,7 @@ int run_serve(const Command& self, const std::vector<std::string>& args);
 int run_info(const Command& self, const std::vector<std::string>& args);
 int run_tokenize(const Command& self, const std::vector<std::string>& args);
 int run_logits(const Command& self, const std::vector<std::string>& args);
+int run_trace(const Command& self, const std::vector<std::string>& args);
 int run_verify(const Command& self, const std::vector<std::string>& args);
 
 }  // namespace troupe::tools

@@ -51,6 +51,7 @@ Result<device::TextSide> open_text(const CommonOptions& options) {
 }
 
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
+  DumpOnSignal::block();
   TROUPE_TRY(auto loaded, open_model(options, depth));
   RuntimeOptions settings;
   settings.depth = depth;
@@ -58,9 +59,12 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.fault = fault;
   settings.spill_dir = options.spill_dir;
   settings.spill_limit = options.spill_limit << 20;
+  settings.trace.file = options.trace;
+  settings.trace.redact = options.trace_redact;
   Engine engine;
   engine.text = std::move(loaded.text);
   TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  engine.dump = std::make_unique<DumpOnSignal>(*engine.runtime);
   return engine;
 }
 

@@ -5,6 +5,7 @@
 
 #include "actors/runtime.h"
 #include "device/models/load.h"
+#include "tools/troupe/dump_signal.h"
 #include "tools/troupe/jsonl.h"
 #include "tools/troupe/options.h"
 
@@ -22,6 +23,7 @@ Result<device::TextSide> open_text(const CommonOptions& options);
 struct Engine {
   device::TextSide text;  // tokenizer and chat format
   std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<DumpOnSignal> dump;  // after the runtime: it ends before
 };
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault = actors::SchedulerFault::none);
 

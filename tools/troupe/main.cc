@@ -75,6 +75,7 @@ constexpr std::array kCommands = {
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
     Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
+    Command{"trace", "Reads recordings of messages: print, check, diff, replay and more.", "trace ACTION ...", kExits, run_trace},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},
     Command{"logits", "Writes the logits of every position of a list of ids.", "logits [OPTIONS] --ids 1,2,3 --out FILE", kExits, run_logits},
     Command{"info", "Describes the model, the device and the CPU.", "info [OPTIONS]", kExits, run_info},

@@ -88,6 +88,8 @@ CommonOptions to_common(const po::variables_map& values) {
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
   out.spill_limit = to_count(values, "spill-limit", 0, 1u << 24);
   out.log_level = values["log-level"].as<std::string>();
+  if (values.count("trace") != 0) out.trace = values["trace"].as<std::string>();
+  if (values.count("trace-redact") != 0) out.trace_redact = values["trace-redact"].as<bool>();
   return out;
 }
 
@@ -127,6 +129,12 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
   }
   TROUPE_TRY(set_log_level(out.common.log_level));
   return out;
+}
+
+void add_trace_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("trace", po::value<std::string>()->value_name("FILE"), "record every message there, for `troupe trace`");
+  add("trace-redact", po::bool_switch(), "without prompts, token ids and texts");
 }
 
 bool takes_value(std::string_view word) {

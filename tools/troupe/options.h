@@ -37,6 +37,8 @@ struct CommonOptions {
   std::string spill_dir;         // empty = preempted requests are computed again
   std::uint64_t spill_limit = 4096;  // MiB
   std::string log_level = "warning";
+  std::string trace;             // where to record messages; empty = nowhere
+  bool trace_redact = false;
 };
 
 // One subcommand, as the table in main.cc lists it.
@@ -61,6 +63,9 @@ struct Parsed {
 Result<Parsed> parse_command_line(const Command& command, const std::vector<std::string>& args,
                                   const boost::program_options::options_description& own, std::size_t n_positional,
                                   const boost::program_options::options_description& hidden = {});
+
+// --trace and --trace-redact, for the commands that run a runtime; parse_command_line puts them into CommonOptions.
+void add_trace_options(boost::program_options::options_description& own);
 
 // Whether the word is a common flag that takes its value from the next word.
 bool takes_value(std::string_view word);

@@ -36,7 +36,7 @@ TEST(Post, NumbersCausesAndCounts) {
     Sink sink = system.spawn<SinkActor>(&received);
     Post a(Sender::router, counts);
     Post b(Sender::driver, counts, 1);
-    a.handling(TraceCtx{123, 4});
+    a.caused_by(123);
     a.send(sink, Ended{}, nullptr);
     a.send(sink, Tick{}, nullptr);
     b.caused_by(9);

@@ -79,7 +79,7 @@ std::string workload_with_stops() {
 }
 
 TEST(Program, HelpIsOnStdoutForEveryCommand) {
-  for (const char* command : {"generate", "run", "verify", "tokenize", "logits", "info"}) {
+  for (const char* command : {"generate", "run", "verify", "trace", "tokenize", "logits", "info"}) {
     const Ran ran = run_program("tools/troupe/troupe", {command, "--help"});
     EXPECT_EQ(ran.status, 0) << command;
     EXPECT_TRUE(ran.out.starts_with("usage: troupe " + std::string(command))) << ran.out;
@@ -281,6 +281,64 @@ TEST(Program, VerifyIsVacuousWhereNothingRunsAhead) {
   const Ran ran = troupe({"verify", path});
   EXPECT_EQ(last_line(ran.out), "vacuous") << ran.out;
   EXPECT_EQ(ran.status, 1);
+}
+
+TEST(Program, TraceChecksReplaysAndComparesWhatWasRecorded) {
+  const std::string path = file("recorded.jsonl", workload_with_stops()), base = ::testing::TempDir() + "/recorded";
+  const Ran same = troupe({"verify", "--trace", base, path});
+  ASSERT_EQ(last_line(same.out), "identical") << same.out << same.err;
+  const std::string sync = base + ".depth-1", ahead = base + ".ahead-2";
+  for (const std::string& recording : {sync, ahead}) {
+    const Ran check = troupe({"trace", "check", recording});
+    EXPECT_TRUE(check.out.starts_with("the rules hold: ")) << check.out << check.err;
+    EXPECT_EQ(check.status, 0);
+    const Ran replay = troupe({"trace", "replay", "--state", recording});
+    EXPECT_TRUE(replay.out.starts_with("the same: ")) << replay.out << replay.err;
+    EXPECT_NO_THROW((void)json::parse(replay.out.substr(replay.out.find('\n') + 1))) << replay.out;
+  }
+  const Ran diff = troupe({"trace", "diff", sync, ahead});
+  EXPECT_TRUE(diff.out.starts_with("same streams: 24 requests")) << diff.out << diff.err;
+  EXPECT_NE(diff.out.find("  depth: 1 in A, 2 in B\n"), std::string::npos) << diff.out;
+  EXPECT_EQ(diff.status, 0);
+  EXPECT_NE(troupe({"trace", "print", "--type", "Launch", ahead}).out.find("scheduler > router  Launch "), std::string::npos);
+  EXPECT_NE(troupe({"trace", "show", ahead, "scheduler:3"}).out.find("causes, up to the root:"), std::string::npos);
+  EXPECT_NE(troupe({"trace", "request", ahead, "1"}).out.find("was accepted"), std::string::npos);
+  EXPECT_NE(troupe({"trace", "stats", ahead}).out.find("24 requests"), std::string::npos);
+  EXPECT_NO_THROW((void)json::parse(troupe({"trace", "perfetto", ahead}).out));
+  EXPECT_EQ(troupe({"trace", "check", path}).status, 3) << "it is no recording";
+  EXPECT_EQ(troupe({"trace", "show", ahead, "nobody:1"}).status, 2);
+  EXPECT_EQ(troupe({"trace", "polish", ahead}).status, 2);
+}
+
+TEST(Program, TraceNamesTheOverRunThatVerifyFound) {
+  const std::string path = file("faulty.jsonl", workload_with_stops()), base = ::testing::TempDir() + "/faulty";
+  const Ran fault = troupe({"verify", "--trace", base, "--fault", "keep-overrun", path});
+  EXPECT_TRUE(last_line(fault.out).starts_with("diverged at request ")) << fault.out;
+  EXPECT_NE(fault.err.find("troupe trace diff " + base + ".depth-1 " + base + ".ahead-2"), std::string::npos) << fault.err;
+  const Ran diff = troupe({"trace", "diff", base + ".depth-1", base + ".ahead-2"});
+  EXPECT_TRUE(diff.out.starts_with("diverged at request ")) << diff.out << diff.err;
+  EXPECT_NE(diff.out.find("an over-run: token "), std::string::npos) << diff.out;
+  EXPECT_EQ(diff.status, 1);
+  const Ran check = troupe({"trace", "check", base + ".ahead-2"});
+  EXPECT_TRUE(check.out.starts_with("R2 is broken: ")) << check.out << check.err;
+  EXPECT_EQ(check.status, 1);
+}
+
+TEST(Program, ARedactedRecordingHasNoTexts) {
+  const std::string recording = ::testing::TempDir() + "/redacted.trace";
+  const std::string input = R"({"id": 1, "prompt_ids": [5, 6, 7], "max_tokens": 8, "stop": ["a secret stop"]})";
+  ASSERT_EQ(troupe({"run", "--trace", recording, "--trace-redact", "-"}, input + "\n").status, 0);
+  std::ifstream in(recording, std::ios::binary);
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  EXPECT_EQ(bytes.str().find("secret"), std::string::npos);
+  const Ran check = troupe({"trace", "check", recording});
+  EXPECT_NE(check.out.find("the rules hold"), std::string::npos) << check.out << check.err;
+  ASSERT_EQ(troupe({"run", "--trace", recording, "-"}, input + "\n").status, 0);
+  std::ifstream again(recording, std::ios::binary);
+  std::stringstream open;
+  open << again.rdbuf();
+  EXPECT_NE(open.str().find("secret"), std::string::npos) << "the control: it would be found";
 }
 
 }  // namespace

@@ -1,11 +1,23 @@
-#include "tests/sim/witness.h"
+#include "actors/trace/witness.h"
 
 #include <algorithm>
 
-namespace troupe::sim {
+namespace troupe::actors::trace {
 
-Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots)
-    : block_size_(m.block_size), window_(m.window), sequences_(m.n_slots), ring_(ring_slots), adapters_(m.max_loras + 2) {
+namespace {
+
+constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requests of a run
+
+}  // namespace
+
+Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, bool tokens)
+    : block_size_(m.block_size),
+      window_(m.window),
+      from_start_(from_start),
+      tokens_(tokens),
+      sequences_(m.n_slots),
+      ring_(ring_slots),
+      adapters_(m.max_loras + 2) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -13,7 +25,12 @@ void Witness::broken(std::string what) {
   if (violation_.empty()) violation_ = std::move(what);
 }
 
+std::uint32_t Witness::in_flight() const {
+  return static_cast<std::uint32_t>(std::count_if(ring_.begin(), ring_.end(), [](const Slot& s) { return s.in_flight; }));
+}
+
 void Witness::hit(const RequestId& id) {
+  if (id.generation >= kMostRequests) return;
   if (hits_.size() <= id.generation) hits_.resize(id.generation + 1);
   ++hits_[id.generation];
 }
@@ -35,8 +52,11 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 
 void Witness::opened(const Opened& m) {
   if (m.error.code != ErrorCode::none) return;
+  if (m.slot >= sequences_.size())
+    return broken("R3: " + label(m.seq) + " was opened in slot " + std::to_string(m.slot) + ", which does not exist");
   Sequence& s = sequences_[m.slot];
-  if (s.live) broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(s.seq) + " lives in it");
+  if (s.live && !s.adopted)
+    broken("R3: slot " + std::to_string(m.slot) + " was given to " + label(m.seq) + " while " + label(s.seq) + " lives in it");
   for (const Slot& slot : ring_)
     for (std::uint32_t i = 0; slot.in_flight && i < slot.n_rows; ++i)
       if (slot.rows[i].seq == s.seq)
@@ -45,6 +65,7 @@ void Witness::opened(const Opened& m) {
   s.seq = m.seq;
   s.request = m.request;
   s.live = true;
+  s.adopted = false;
   s.settled = s.launched = m.cached_len;
   s.epoch = s.blocks = 0;
 }
@@ -52,7 +73,7 @@ void Witness::opened(const Opened& m) {
 void Witness::apply(const Effect& effect) {
   if (const auto* e = std::get_if<Commit>(&effect)) {
     if (Sequence* s = find(e->seq)) {
-      if (e->settled_len > s->launched || e->settled_len < s->settled)
+      if (!s->adopted && (e->settled_len > s->launched || e->settled_len < s->settled))
         broken("R2: " + label(effect) + " of positions that were not launched, or backwards");
       s->settled = e->settled_len;
     }
@@ -64,15 +85,15 @@ void Witness::apply(const Effect& effect) {
   } else if (const auto* e = std::get_if<ReleaseSeq>(&effect)) {
     if (Sequence* s = find(e->seq))
       s->live = false;
-    else
+    else if (from_start_)
       broken("R3: " + label(effect) + ": it was released before, or never opened");
   } else if (const auto* e = std::get_if<SaveSequenceState>(&effect)) {
     if (Sequence* s = find(e->seq)) {
       s->live = false;
       const std::uint32_t n = (s->settled + block_size_ - 1) / block_size_;
-      saves_.push_back({e->seq, {}, s->blocks >= n});
+      saves_.push_back({e->seq, {}, s->blocks >= n && !s->adopted});
       if (s->blocks >= n) saves_.back().blocks.assign(s->table.begin() + std::min(first_block(s->settled), n), s->table.begin() + n);
-    } else {
+    } else if (from_start_) {
       broken("R3: " + label(effect) + ": it was released before, or never opened");
     }
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
@@ -101,6 +122,7 @@ void Witness::copy(const CopyBlocks& m) {
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
+    if (save == saves_.end() && !from_start_) return;
     if (save == saves_.end() ||
         (save->known && (save->blocks.size() < m.blocks.size() || !std::equal(m.blocks.begin(), m.blocks.end(), save->blocks.begin()))))
       return broken("R3: " + label(m) + " copies other blocks than are to be saved");
@@ -117,7 +139,7 @@ void Witness::copy_done(const CopyDone& m) {
   if (copy == copies_.end()) return;
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
-      s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(copy->blocks.size()));
+      s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
   copies_.erase(copy);
 }
 
@@ -131,15 +153,22 @@ void Witness::launch(const Launch& m) {
 }
 
 void Witness::enqueue(const LaunchedStep& step) {
+  if (!plan_ && !from_start_) return;
   if (!plan_ || plan_->ticket != step.ticket || plan_->rows.size() != step.rows.size())
     return broken("R6: " + label(step) + " is not the plan that was launched");
   if (step.ticket.step <= last_step_) broken("R6: " + label(step.ticket) + " comes after step " + std::to_string(last_step_));
   last_step_ = step.ticket.step;
+  if (step.slot.slot >= ring_.size())
+    return broken("R4: " + label(step.ticket) + " has ring slot " + std::to_string(step.slot.slot) + ", which does not exist");
   Slot& slot = ring_[step.slot.slot];
   if (slot.busy)
     broken("R4: ring slot " + std::to_string(step.slot.slot) + " was given to " + label(step.ticket) + " while " + label(slot.ticket) +
            " uses it");
-  for (const TableDelta& d : step.deltas) sequences_[d.slot].table[d.index] = d.block;
+  for (const TableDelta& d : step.deltas) {
+    if (d.slot >= sequences_.size() || d.index >= sequences_[d.slot].table.size())
+      return broken("R3: " + label(step.ticket) + " changes a block table beyond its end");
+    sequences_[d.slot].table[d.index] = d.block;
+  }
   slot.busy = slot.in_flight = true;
   slot.ticket = step.ticket;
   slot.n_rows = 0;
@@ -147,47 +176,67 @@ void Witness::enqueue(const LaunchedStep& step) {
   for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
     const DeviceRow& d = step.rows[i];
     const Row& row = plan_->rows[i];
-    Sequence& s = sequences_[d.slot];
     const std::string at = label(step.ticket) + " row " + std::to_string(i);
+    if (d.slot >= sequences_.size()) return broken("R3: " + at + " uses a slot that does not exist");
+    Sequence& s = sequences_[d.slot];
+    if (!from_start_ && (!s.live || (s.adopted && s.seq != row.seq))) {
+      s.seq = row.seq;
+      s.request = {};
+      s.live = s.adopted = true;
+      s.epoch = row.epoch;
+      s.launched = d.position;
+      s.settled = s.blocks = 0;
+    }
     if (!s.live || s.seq != row.seq) broken("R3: " + at + " uses the slot of another sequence");
     if (row.epoch != s.epoch || d.position != s.launched)
       broken("R2: " + at + " is at position " + std::to_string(d.position) + " where " + std::to_string(s.launched) + " is due");
-    const std::uint32_t end = (d.position + d.n_tokens + block_size_ - 1) / block_size_;
+    const std::uint64_t last = (std::uint64_t{d.position} + d.n_tokens + block_size_ - 1) / block_size_;
+    if (last > s.table.size()) return broken("R3: " + at + " goes beyond the end of its block table");
+    const auto end = static_cast<std::uint32_t>(last);
     s.launched = d.position + d.n_tokens;
-    s.blocks = std::max(s.blocks, end);
-    for (std::uint32_t b = first_block(d.position); b < end; ++b)
-      if (s.table[b] == kNoBlock)
-        broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
-               " of its sequence, which went back");
-    for (std::uint32_t b = d.position / block_size_; b < end; ++b) {
-      written(at, s.table[b], row.seq);
-    }
     OpenRow& o = slot.rows[slot.n_rows++];
     o.seq = row.seq;
     o.request = s.request;
-    o.blocks.assign(s.table.begin(), s.table.begin() + end);
+    o.blocks.clear();
+    if (!s.adopted) {
+      s.blocks = std::max(s.blocks, end);
+      for (std::uint32_t b = first_block(d.position); b < end; ++b)
+        if (s.table[b] == kNoBlock)
+          broken("R3: " + at + ", at position " + std::to_string(d.position) + ", reads block " + std::to_string(b) +
+                 " of its sequence, which went back");
+      for (std::uint32_t b = d.position / block_size_; b < end; ++b) written(at, s.table[b], row.seq);
+      o.blocks.assign(s.table.begin(), s.table.begin() + end);
+    }
     o.adapter = row.adapter;
-    if (d.adapter_slot != row.adapter.slot || adapters_[row.adapter.slot] != row.adapter.generation)
+    const bool known = row.adapter.slot < adapters_.size() && (from_start_ || adapters_[row.adapter.slot] != 0);
+    if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
       broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
-    o.fed = row.source.is_feed();
-    if (!o.fed) continue;
-    o.from = row.source.feed_ticket();
-    o.from_row = row.source.feed_row();
-    const bool right =
-        d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
-    if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
+    feed(row, d, o, at);
   }
+}
+
+void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {
+  o.fed = row.source.is_feed();
+  if (!o.fed) return;
+  o.from = row.source.feed_ticket();
+  o.from_row = row.source.feed_row();
+  if (!from_start_ && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == Ticket{}) return;
+  const bool right =
+      d.feed_tag == o.from.tag() && d.feed_cells < ring_.size() && ring_[d.feed_cells].ticket == o.from && d.index == o.from_row;
+  if (!right) broken("R6: " + at + " is fed from " + label(o.from) + "[" + std::to_string(o.from_row) + "] and reads another cell");
 }
 
 void Witness::change(const ChangeTable& m) {
   for (const Slot& slot : ring_)
     for (std::uint32_t i = 0; m.hide.slot != 0 && slot.in_flight && i < slot.n_rows; ++i)
       if (slot.rows[i].adapter == m.hide) broken("R9: " + label(m) + " while " + label(slot.ticket) + " names it");
+  if (m.hide.slot >= adapters_.size() || m.show.slot >= adapters_.size()) return broken("R9: " + label(m) + " beyond the end of the table");
   if (m.hide.slot != 0) adapters_[m.hide.slot] = 0;
   if (m.show.slot != 0) adapters_[m.show.slot] = m.show.generation;
 }
 
 void Witness::completed(const Completed& m) {
+  if (m.ring_slot >= ring_.size()) return broken("R4: a completion of ring slot " + std::to_string(m.ring_slot) + ", which does not exist");
   Slot& slot = ring_[m.ring_slot];
   const StepResult& result = *m.result;
   if (slot.ticket != result.ticket) return;
@@ -197,19 +246,20 @@ void Witness::completed(const Completed& m) {
   past.ticket = result.ticket;
   past.failed = !result.ok();
   past.rows.assign(result.rows.begin(), result.rows.end());
+  if (result.ok() && result.rows.size() < slot.n_rows) return broken("R5: " + label(result.ticket) + " has fewer results than rows");
   for (std::uint32_t i = 0; i < slot.n_rows; ++i) {
     const OpenRow& row = slot.rows[i];
     if (!result.ok() || result.rows[i].status != CellStatus::ok) hit(row.request);
     if (!result.ok() || !row.fed) continue;
     const Past& from = past_[row.from.step % past_.size()];
-    if (from.ticket != row.from) continue;
+    if (from.ticket != row.from || (!from.failed && row.from_row >= from.rows.size())) continue;
     const Readback& rb = result.rows[i];
     const bool source_ok = !from.failed && from.rows[row.from_row].status == CellStatus::ok;
-    if (rb.status == CellStatus::ok && source_ok && rb.input != from.rows[row.from_row].id)
+    if (tokens_ && rb.status == CellStatus::ok && source_ok && rb.input != from.rows[row.from_row].id)
       broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + " read another id than its source wrote");
     if ((rb.status == CellStatus::stale_feed || rb.status == CellStatus::poisoned) && source_ok)
       broken("R6: " + label(result.ticket) + " row " + std::to_string(i) + ": " + name(rb.status) + ", and its source was well");
   }
 }
 
-}  // namespace troupe::sim
+}  // namespace troupe::actors::trace

@@ -1,9 +1,12 @@
-// A second set of books, kept from the messages alone: what the simulator compares the cores with. It knows which steps
-// are open, which blocks and ring slots they name, what every fed row has to read, and which requests met a fault.
+// A second set of books, kept from the messages alone: what the simulator and `troupe trace check` compare the router with.
+// It knows which steps are open, which blocks and ring slots they name, what every fed row has to read, and which requests
+// met a fault.
 //
 // It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
 // read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
 // row that it names), R7 (who may fail) and R9 (what a step in flight names stays in the adapter table).
+//
+// What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
 
 #include <array>
@@ -13,11 +16,13 @@
 
 #include "messages/protocol.h"
 
-namespace troupe::sim {
+namespace troupe::actors::trace {
 
 class Witness {
  public:
-  Witness(const ModelInfo& model, std::uint32_t ring_slots);
+  // `from_start` false: the messages begin in the middle of a run, so a sequence that was opened before is taken as it
+  // first shows. `tokens` false: ids are not what they were (a redacted recording) and are not compared.
+  Witness(const ModelInfo& model, std::uint32_t ring_slots, bool from_start = true, bool tokens = true);
 
   // The router's messages, in the order in which it handles them; Enqueue and Opened as it sends them.
   void opened(const Opened& m);
@@ -33,12 +38,14 @@ class Witness {
   // How often a fault met a row of the request.
   std::uint32_t hits(const RequestId& id) const { return id.generation < hits_.size() ? hits_[id.generation] : 0; }
   const std::string& violation() const { return violation_; }
+  std::uint32_t in_flight() const;
 
  private:
   struct Sequence {  // by slot
     SeqId seq;
     RequestId request;
     bool live = false;
+    bool adopted = false;  // opened before the first message
     std::uint32_t settled = 0;
     std::uint32_t epoch = 0;
     std::uint32_t launched = 0;
@@ -86,8 +93,12 @@ class Witness {
   std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
+  void feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at);
+
   const std::uint32_t block_size_;
   const std::uint32_t window_;
+  const bool from_start_;
+  const bool tokens_;
   std::vector<Sequence> sequences_;
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
@@ -100,4 +111,4 @@ class Witness {
   std::string violation_;
 };
 
-}  // namespace troupe::sim
+}  // namespace troupe::actors::trace

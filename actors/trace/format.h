@@ -1,0 +1,123 @@
+// The file of a recording.
+//
+//   "TROUPETR", version (4 bytes), checksum (4), length (4): the header, encoded (bytes.h)
+//   then blocks: magic (4), checksum of all that follows (4), length of the payload (4), number of records (4), time of
+//   the block (8), payload. A block can be read without the ones before it.
+//
+// All numbers are little-endian; the checksum is CRC-32 (ISO-HDLC, as in zip). A file that was cut off reads up to its last
+// whole block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/device/core.h"
+#include "actors/dispatcher/core.h"
+#include "actors/lora/core.h"
+#include "actors/router/core.h"
+#include "actors/scheduler/core.h"
+#include "actors/trace/bytes.h"
+#include "messages/error.h"
+#include "messages/model_info.h"
+
+namespace troupe::actors::trace {
+
+inline constexpr char kFileMagic[8] = {'T', 'R', 'O', 'U', 'P', 'E', 'T', 'R'};
+inline constexpr std::uint32_t kFileVersion = 1;
+inline constexpr std::size_t kFilePrefix = 20;
+inline constexpr std::uint32_t kBlockMagic = 0x4B4C4254;  // "TBLK"
+inline constexpr std::size_t kBlockPrefix = 24;
+inline constexpr std::uint32_t kMostPayload = 1u << 24;  // of a block, and of the header
+
+struct DeviceConfig {
+  std::uint32_t ring_slots = 0;
+  TimeNs step_timeout = 0;
+  std::uint32_t copy_places = 0;
+};
+
+// What the cores were made with: enough to make them again.
+struct CoreConfigs {
+  DispatcherConfig dispatcher;
+  SchedulerConfig scheduler;
+  RouterConfig router;
+  DeviceConfig device;
+  LoraConfig lora;
+  ModelInfo model;
+};
+
+struct TypeInfo {
+  std::string name;
+  std::uint64_t schema = 0;
+};
+
+struct Header {
+  std::string build;         // the program's build id
+  std::int64_t wall_ns = 0;  // when it was begun, since 1970
+  bool redacted = false;
+  bool from_start = true;       // false: the flight recorder had forgotten the beginning
+  std::vector<TypeInfo> types;  // by RecordHead::type
+  std::uint64_t configs_schema = 0;
+  std::vector<std::uint8_t> configs_bytes;  // of a CoreConfigs
+};
+
+template <class I>
+auto inspect(I& f, DispatcherConfig& x) {
+  return f(x.max_live);
+}
+template <class I>
+auto inspect(I& f, SchedulerConfig& x) {
+  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.fault);
+}
+template <class I>
+auto inspect(I& f, RouterConfig& x) {
+  return f(x.incarnation, x.depth, x.prefix_cache, x.fault);
+}
+template <class I>
+auto inspect(I& f, DeviceConfig& x) {
+  return f(x.ring_slots, x.step_timeout, x.copy_places);
+}
+template <class I>
+auto inspect(I& f, LoraConfig& x) {
+  return f(x.max_wait, x.lease, x.max_commands, x.policy, x.fault);
+}
+template <class I>
+auto inspect(I& f, CoreConfigs& x) {
+  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.model);
+}
+template <class I>
+auto inspect(I& f, TypeInfo& x) {
+  return f(x.name, x.schema);
+}
+template <class I>
+auto inspect(I& f, Header& x) {
+  return f(x.build, x.wall_ns, x.redacted, x.from_start, x.types, x.configs_schema, x.configs_bytes);
+}
+
+// A recording that lacks a setting is not replayed but diverges: who adds a field to one of these adds it to its inspect()
+// and here.
+static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 24);
+
+// This build's, for these cores.
+Header make_header(const CoreConfigs& configs, bool redacted);
+// The beginning of a file.
+std::vector<std::uint8_t> encode_file_start(const Header& header);
+// Whether this build would have written the type in the same form.
+std::uint64_t schema_of(std::uint16_t type);
+std::uint64_t configs_schema();
+
+std::uint32_t crc32(const std::uint8_t* data, std::size_t size);
+
+template <class T>
+void put_le(std::uint8_t* to, T x) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(x) >> (8 * i));
+}
+template <class T>
+T get_le(const std::uint8_t* from) {
+  std::uint64_t x = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) x |= std::uint64_t{from[i]} << (8 * i);
+  return static_cast<T>(x);
+}
+
+}  // namespace troupe::actors::trace

@@ -1,0 +1,139 @@
+// Recordings of simulated lives: the rules hold over them, the cores run again on them and do the same, and a broken
+// rule is named.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "actors/trace/check.h"
+#include "actors/trace/replay.h"
+#include "tests/sim/recordings.h"
+#include "tests/sim/scenario.h"
+
+namespace troupe::sim {
+namespace {
+
+using actors::RouterFault;
+using actors::SchedulerFault;
+namespace trace = actors::trace;
+
+Outcome recorded(std::uint64_t seed, const Faults& faults = {}, bool lora = false) {
+  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
+  s.world.record = true;
+  return run_scenario(s, faults);
+}
+
+trace::Recording parsed(const std::vector<std::uint8_t>& bytes) {
+  auto r = trace::parse_recording(bytes.data(), bytes.size());
+  EXPECT_TRUE(r) << r.error().what;
+  return std::move(r.value());
+}
+
+TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
+  std::uint64_t messages = 0, tokens = 0, compared = 0;
+  for (std::uint64_t n = 2; n < 3000; ++n) {
+    const std::uint64_t seed = n / 2;
+    const Outcome outcome = recorded(seed, {}, n % 2 != 0);
+    ASSERT_EQ(outcome.violation, "");
+    const trace::Recording r = parsed(outcome.recording);
+    ASSERT_EQ(r.damage, "");
+    const auto checked = trace::check(r);
+    ASSERT_TRUE(checked) << checked.error().what;
+    ASSERT_FALSE(checked.value().finding) << "seed " << seed << ": " << checked.value().finding->rule << ": "
+                                          << checked.value().finding->what;
+    ASSERT_EQ(checked.value().note, "");
+    messages += checked.value().messages;
+    tokens += checked.value().tokens;
+    const auto again = trace::replay(r);
+    ASSERT_TRUE(again) << again.error().what;
+    ASSERT_FALSE(again.value().difference) << "seed " << seed << ": " << again.value().difference->what;
+    ASSERT_EQ(again.value().note, "");
+    compared += again.value().compared;
+  }
+  std::printf("%llu messages and %llu tokens checked, %llu outputs replayed\n", static_cast<unsigned long long>(messages),
+              static_cast<unsigned long long>(tokens), static_cast<unsigned long long>(compared));
+  EXPECT_GT(messages, 100'000u);
+  EXPECT_GT(compared, 50'000u);
+  EXPECT_GT(tokens, 10'000u);
+}
+
+TEST(Trace, TheReplayNoticesAChangedMessageAndStopsWhereItIsTold) {
+  trace::Recording r = parsed(recorded(1).recording);
+  std::uint64_t half = 0;
+  for (const trace::Event& e : r.events)
+    if (e.head.kind == trace::RecordKind::received && e.head.to.sender == actors::Sender::scheduler) half = half == 0 ? e.head.seq : half;
+  const auto all = trace::replay(r), part = trace::replay(r, {.until = half});
+  ASSERT_TRUE(all && part);
+  EXPECT_FALSE(part.value().difference);
+  EXPECT_LT(part.value().handled, all.value().handled);
+  EXPECT_NE(part.value().state, all.value().state);
+  EXPECT_NE(part.value().state.find("\"scheduler\": {\"waiting\": "), std::string::npos) << part.value().state;
+  for (trace::Event& e : r.events) {
+    auto* deliver = std::get_if<Deliver>(&e.message);
+    if (deliver == nullptr || deliver->batch->events.empty()) continue;
+    TokenBatch other = *deliver->batch;
+    other.events[0].id ^= 1;
+    deliver->batch = Shared<TokenBatch>::of(std::move(other));
+    break;
+  }
+  const auto changed = trace::replay(r);
+  ASSERT_TRUE(changed);
+  ASSERT_TRUE(changed.value().difference);
+  EXPECT_NE(changed.value().difference->what.find("Tokens{"), std::string::npos) << changed.value().difference->what;
+}
+
+TEST(Trace, AFailureLeavesARecordingThatNamesTheRule) {
+  const Faults faults{SchedulerFault::deliver_twice, {}, {}};
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const Scenario scenario = make_scenario(seed);
+    if (run_scenario(scenario, faults).violation.empty()) continue;
+    const std::string said = leave_recording(scenario, faults, shrink(scenario, faults));
+    const std::string command = "; look at it: troupe trace check ";
+    ASSERT_EQ(said.compare(0, command.size(), command), 0) << said;
+    const auto left = trace::read_recording(said.substr(command.size()));
+    ASSERT_TRUE(left) << left.error().what;
+    const auto checked = trace::check(left.value());
+    ASSERT_TRUE(checked && checked.value().finding);
+    EXPECT_EQ(checked.value().finding->rule, "R5");
+    return;
+  }
+  FAIL() << "nothing failed";
+}
+
+struct Control {
+  const char* name;
+  Faults faults;
+  const char* rule;
+};
+
+class TraceControls : public testing::TestWithParam<Control> {};
+
+TEST_P(TraceControls, TheCheckNamesTheRule) {
+  std::uint64_t found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found == 0; ++seed) {
+    const Outcome outcome = recorded(seed, GetParam().faults);
+    if (outcome.recording.empty()) continue;
+    const auto checked = trace::check(parsed(outcome.recording));
+    ASSERT_TRUE(checked);
+    if (!checked.value().finding || checked.value().finding->rule != GetParam().rule) continue;
+    found = seed;
+    std::printf("seed %llu: %s: %s\n", static_cast<unsigned long long>(seed), GetParam().rule, checked.value().finding->what.c_str());
+  }
+  EXPECT_NE(found, 0u) << "within 300 seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TraceControls,
+                         testing::Values(Control{"KeepOverrun", {SchedulerFault::keep_overrun, {}, {}}, "R2"},
+                                         Control{"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}, {}}, "R2"},
+                                         Control{"DropTerminal", {SchedulerFault::drop_terminal, {}, {}}, "R5"},
+                                         Control{"DeliverTwice", {SchedulerFault::deliver_twice, {}, {}}, "R5"},
+                                         Control{"ForgetEpoch", {SchedulerFault::forget_epoch, {}, {}}, "R2"},
+                                         Control{"FreeAtFinish", {{}, RouterFault::free_at_finish, {}}, "R3"},
+                                         Control{"SkipRollback", {{}, RouterFault::skip_rollback, {}}, "R2"},
+                                         Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, "R4"},
+                                         Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, "R3"},
+                                         Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, "R2"},
+                                         Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, "R6"}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace troupe::sim
