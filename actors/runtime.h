@@ -40,7 +40,7 @@ struct RuntimeOptions {
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;  // a request with no more full KV blocks than that is computed again
   actors::SchedulerFault fault = actors::SchedulerFault::none;
-  TraceOptions trace;                  // recording of messages
+  TraceOptions trace{};                // recording of messages
 };
 
 // One thing that happened to a request, valid during the callback only.
