@@ -38,11 +38,13 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::f
 namespace troupe {
 namespace {
 
+constexpr std::uint32_t kTokens = 2000;  // of each request: long enough for the pools to have grown
+
 // Allocations between marks that a callback of one client sets, so that between two marks nothing but steps happens.
-// A pool that grows because the machine let the delivery thread lag shows in some intervals; what is allocated per step
+// A pool that grows because the machine let the delivery thread or the recorder lag shows in some intervals; what is allocated per step
 // would show in each. An interval counts if the thread kept up: about as many steps as tokens.
 struct Window {
-  static constexpr std::uint32_t kFrom = 50, kTo = 450, kInterval = 40;
+  static constexpr std::uint32_t kFrom = 50, kTo = 1950, kInterval = 40;
   Runtime* runtime = nullptr;
   std::uint64_t last_made = 0, last_steps = 0;
   std::uint64_t intervals = 0, steps = 0, made = 0, least = ~std::uint64_t{0};
@@ -68,8 +70,8 @@ struct Window {
 
 void measure(std::uint32_t depth, std::uint32_t batch) {
   device::ScriptedOptions script;
-  script.context = 512;
-  script.kv_blocks = batch * 32;
+  script.context = 2560;
+  script.kv_blocks = batch * 160;
   script.n_slots = batch;
   script.max_rows = batch;
   script.attention = false;
@@ -82,9 +84,9 @@ void measure(std::uint32_t depth, std::uint32_t batch) {
   window.runtime = rig.runtime.get();
   std::future<void> ended = window.ended.get_future();
   for (std::uint64_t client = 2; client <= batch; ++client) {
-    ASSERT_TRUE(rig.runtime->submit(test::make_request(client, 3, 500, script), [](const RequestEvent&) {}));
+    ASSERT_TRUE(rig.runtime->submit(test::make_request(client, 3, kTokens, script), [](const RequestEvent&) {}));
   }
-  ASSERT_TRUE(rig.runtime->submit(test::make_request(1, 3, 500, script), [&](const RequestEvent& e) { window.take(e); }));
+  ASSERT_TRUE(rig.runtime->submit(test::make_request(1, 3, kTokens, script), [&](const RequestEvent& e) { window.take(e); }));
   ended.wait();
   ASSERT_TRUE(rig.runtime->drain(std::chrono::seconds{120}));
   const RuntimeMetrics m = rig.runtime->metrics();
@@ -93,8 +95,8 @@ void measure(std::uint32_t depth, std::uint32_t batch) {
 
   // Over the whole run; a request adds Admit, Open, Opened, Ended and its reply, and may end a step early.
   EXPECT_LE(m.messages, 8 * m.scheduler.steps + 8 * std::uint64_t{batch} + 16);
-  EXPECT_GE(m.scheduler.steps, 500u);
-  EXPECT_EQ(m.scheduler.tokens, 500u * batch);
+  EXPECT_GE(m.scheduler.steps, kTokens);
+  EXPECT_EQ(m.scheduler.tokens, std::uint64_t{kTokens} * batch);
   const auto per = [](std::uint64_t x, std::uint64_t n) { return n == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(n); };
   std::printf("depth %u, %u rows: %llu steps, %.2f messages a step; %.3f allocations a step over %llu steps (of the whole process, CAF's included)\n",
               depth, batch, static_cast<unsigned long long>(m.scheduler.steps), per(m.messages, m.scheduler.steps), per(window.made, window.steps),
