@@ -34,8 +34,8 @@ class CudaDriver final : public Driver {
   CudaDriver(const CudaDriverOptions& options, cudaStream_t memory_stream)
       : options_(options),
         memory_stream_(memory_stream),
+        within_reach_(std::make_unique<WithinReach>(options.max_events)),
         streams_(options.max_streams),
-        events_(options.max_events),
         graphs_(options.max_graphs) {}
   ~CudaDriver() override { give_back(); }
 
@@ -368,13 +368,20 @@ class CudaDriver final : public Driver {
 
   const CudaDriverOptions options_;
   const cudaStream_t memory_stream_;
-  Faults faults_;
+  // What a host function may touch: left to the process with a stream whose host functions may still run.
+  struct WithinReach {
+    explicit WithinReach(std::size_t max_events) : events(max_events) {}
+    Faults faults;
+    std::vector<CudaEvent> events;
+  };
+  std::unique_ptr<WithinReach> within_reach_;
+  Faults& faults_ = within_reach_->faults;
+  std::vector<CudaEvent>& events_ = within_reach_->events;
   CudaAllocations device_;
   CudaAllocations pinned_;
   std::mutex memory_mutex_;  // around memory_stream_
   std::mutex mutex_;         // creation and destruction only
   std::vector<StreamSlot> streams_;
-  std::vector<CudaEvent> events_;
   std::vector<CudaGraph> graphs_;
   std::vector<cudaGraph_t> orphans_;  // captured, instantiated, and not destroyed
 };
@@ -414,13 +421,17 @@ void CudaDriver::give_back() {
 }
 
 // CUDA does not call what is queued behind the error that lost the device, and nobody can tell whether it has begun to:
-// a stream with host functions that were not called is left to the process.
+// a stream with host functions that were not called is left to the process, with all that they would touch.
 void CudaDriver::abandon() {
+  bool left = false;
   for (StreamSlot& slot : streams_) {
     if (slot.stream == nullptr) continue;
     (void)answer(cudaStreamSynchronize(slot.stream->get()), "cudaStreamSynchronize");  // at once, if it is CUDA that lost it
-    if (!slot.stream->idle()) (void)slot.stream.release();
+    if (slot.stream->idle()) continue;
+    (void)slot.stream.release();
+    left = true;
   }
+  if (left) (void)within_reach_.release();
 }
 
 }  // namespace
