@@ -19,11 +19,20 @@ ApiError from_runtime(const Error& error) {
   switch (error.code) {
     case ErrorCode::bad_request:
     case ErrorCode::unsupported:
+    case ErrorCode::bad_adapter:
+    case ErrorCode::rank_too_large:
       out.status = 400;
       out.type = "invalid_request_error";
       break;
     case ErrorCode::not_found:
+    case ErrorCode::unknown_adapter:
+    case ErrorCode::adapter_gone:
       out.status = 404;
+      out.type = "invalid_request_error";
+      break;
+    case ErrorCode::slot_in_use:
+    case ErrorCode::timed_out:
+      out.status = 409;
       out.type = "invalid_request_error";
       break;
     case ErrorCode::overloaded:

@@ -18,13 +18,14 @@ const std::string kNoPlace;
 ApiError from_field(const Error& error, std::string_view key) { return bad_request(error.what, std::string(key)); }
 
 // Fields that say something about the client or its account, and nothing about the answer.
-constexpr std::array<std::string_view, 7> kIgnored = {"user",         "store",           "metadata",      "service_tier", "safety_identifier",
-                                                      "prompt_cache_key", "add_generation_prompt"};
+constexpr std::array<std::string_view, 7> kIgnored = {
+    "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "add_generation_prompt"};
 
 ApiResult<json::object> parse_object(std::string_view body) {
   auto parsed = tools::parse_json(body, kNoPlace);
   if (!parsed) return bad_request("the body is " + parsed.error().what);
-  if (!parsed.value().is_object()) return bad_request(fmt::format("the body must be a JSON object, not {}", tools::kind_name(parsed.value())));
+  if (!parsed.value().is_object())
+    return bad_request(fmt::format("the body must be a JSON object, not {}", tools::kind_name(parsed.value())));
   return std::move(parsed.value().get_object());
 }
 
@@ -39,7 +40,8 @@ Result<std::string> to_content(const json::value& v, const Field& field) {
     if (!part.is_object()) return here.wrong("an object", part);
     const json::value* type = part.get_object().if_contains("type");
     const json::value* text = part.get_object().if_contains("text");
-    if (type == nullptr || !type->is_string() || type->get_string() != "text") return here.error("only parts of type \"text\" are understood");
+    if (type == nullptr || !type->is_string() || type->get_string() != "text")
+      return here.error("only parts of type \"text\" are understood");
     if (text == nullptr) return here.error("has no \"text\"");
     TROUPE_TRY(auto s, tools::to_string(*text, here.at("text")));
     out += s;
@@ -91,7 +93,8 @@ Result<std::vector<ApiPrompt>> to_prompts(const json::value& v, const Field& fie
     TROUPE_TRY(auto ids, tools::to_ids(v, field));
     return std::vector<ApiPrompt>{std::move(ids)};
   }
-  if (items.size() > GenerateBody::kMaxChoices) return field.error(fmt::format("has {} entries; at most {} are taken", items.size(), GenerateBody::kMaxChoices));
+  if (items.size() > GenerateBody::kMaxChoices)
+    return field.error(fmt::format("has {} entries; at most {} are taken", items.size(), GenerateBody::kMaxChoices));
   std::vector<ApiPrompt> out;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].is_string()) {
@@ -152,7 +155,8 @@ Result<bool> read_shape(std::string_view key, const json::value& v, const Field&
     TROUPE_TRY(out.prompts, to_prompts(v, field));
   } else if (key == "n" || (key == "best_of" && !chat)) {
     TROUPE_TRY(auto n, tools::to_u32(v, field));
-    if (n == 0 || n > GenerateBody::kMaxChoices) return field.error(fmt::format("must be between 1 and {}, and is {}", GenerateBody::kMaxChoices, n));
+    if (n == 0 || n > GenerateBody::kMaxChoices)
+      return field.error(fmt::format("must be between 1 and {}, and is {}", GenerateBody::kMaxChoices, n));
     if (key == "best_of" && n != 1) return field.error("is not served; ask for n answers");
     if (key == "n") out.n = n;
   } else if (key == "stream") {
@@ -202,7 +206,8 @@ ApiResult<void> check(const GenerateBody& body, const Logprobs& logprobs) {
     if (body.prompts.empty()) return bad_request("field \"prompt\": is missing", "prompt");
     if (body.prompts.size() * body.n > GenerateBody::kMaxChoices) {
       return bad_request(fmt::format("{} prompts with n {} are {} answers; at most {} are given to a request", body.prompts.size(), body.n,
-                                     body.prompts.size() * body.n, GenerateBody::kMaxChoices), "n");
+                                     body.prompts.size() * body.n, GenerateBody::kMaxChoices),
+                         "n");
     }
     if (body.echo && body.request.sampling.logprobs) {
       return bad_request("field \"echo\": log-probabilities of a prompt are not served; ask for echo or logprobs", "echo");
@@ -282,6 +287,28 @@ ApiResult<DetokenizeBody> parse_detokenize(std::string_view text) {
     if (!read) return from_field(read.error(), key);
   }
   if (!tokens) return bad_request("field \"tokens\": is missing", "tokens");
+  return out;
+}
+
+ApiResult<LoraBody> parse_lora(std::string_view text) {
+  TROUPE_TRY(auto object, parse_object(text));
+  LoraBody out;
+  for (const auto& [key, value] : object) {
+    if (value.is_null()) continue;
+    const Field field{kNoPlace, std::string(key)};
+    const auto read = [&]() -> Result<void> {
+      if (key == "lora_name") {
+        TROUPE_TRY(out.name, tools::to_string(value, field));
+      } else if (key == "lora_path") {
+        TROUPE_TRY(out.path, tools::to_string(value, field));
+      } else if (key != "load_inplace" && key != "lora_int_id") {
+        return field.error("unknown field");
+      }
+      return success();
+    }();
+    if (!read) return from_field(read.error(), key);
+  }
+  if (out.name.empty()) return bad_request("field \"lora_name\": is missing", "lora_name");
   return out;
 }
 

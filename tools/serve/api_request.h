@@ -59,4 +59,11 @@ struct DetokenizeBody {
 };
 ApiResult<DetokenizeBody> parse_detokenize(std::string_view body);
 
+// The body of /v1/load_lora_adapter and /v1/unload_lora_adapter.
+struct LoraBody {
+  std::string name;
+  std::string path;  // load: a folder
+};
+ApiResult<LoraBody> parse_lora(std::string_view body);
+
 }  // namespace troupe::serve

@@ -1,8 +1,8 @@
 #include "tools/serve/http.h"
 
-#include <boost/beast/http/status.hpp>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <boost/beast/http/status.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -24,6 +24,8 @@ constexpr Path kPaths[] = {
     {"/v1/chat/completions", "POST", Endpoint::chat, false},
     {"/tokenize", "POST", Endpoint::tokenize, false},
     {"/detokenize", "POST", Endpoint::detokenize, false},
+    {"/v1/load_lora_adapter", "POST", Endpoint::load_lora, false},
+    {"/v1/unload_lora_adapter", "POST", Endpoint::unload_lora, false},
     {"/debug/state", "GET", Endpoint::debug_state, false},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
@@ -43,7 +45,8 @@ bool is_json(std::string_view content_type) {
 }
 
 ApiError wrong_method(const HttpRequest& request, std::string_view wanted) {
-  return {405, "invalid_request_error", fmt::format("{} {} is not served; use {}", request.method, request.path, wanted), "", "method_not_allowed"};
+  return {405, "invalid_request_error", fmt::format("{} {} is not served; use {}", request.method, request.path, wanted), "",
+          "method_not_allowed"};
 }
 
 }  // namespace
@@ -78,7 +81,8 @@ ApiResult<Route> route(const HttpRequest& request) {
     if (p.method != request.method) return wrong_method(request, p.method);
     const bool body = p.method == "POST";
     if (body && !is_json(request.content_type)) {
-      return ApiError{415, "invalid_request_error", "the body must be JSON: send Content-Type: application/json", "", "unsupported_media_type"};
+      return ApiError{415, "invalid_request_error", "the body must be JSON: send Content-Type: application/json", "",
+                      "unsupported_media_type"};
     }
     return Route{p.endpoint, "", p.open, body};
   }
@@ -100,7 +104,8 @@ ApiResult<void> authorize(const HttpRequest& request, const std::vector<std::str
   bool known = false;
   for (const std::string& key : keys) known |= key.size() == given.size() && CRYPTO_memcmp(key.data(), given.data(), key.size()) == 0;
   if (known) return BOOST_OUTCOME_V2_NAMESPACE::success();
-  return ApiError{401, "authentication_error", bearer ? "this API key is not known" : "send an API key as Authorization: Bearer KEY", "", "invalid_api_key"};
+  return ApiError{401, "authentication_error", bearer ? "this API key is not known" : "send an API key as Authorization: Bearer KEY", "",
+                  "invalid_api_key"};
 }
 
 }  // namespace troupe::serve

@@ -35,7 +35,19 @@ std::string stream_head(bool keep_alive, bool chunked);
 // One chunk; the last one is empty.
 std::string chunk(std::string_view bytes);
 
-enum class Endpoint : std::uint8_t { health, metrics, models, model, completions, chat, tokenize, detokenize, debug_state };
+enum class Endpoint : std::uint8_t {
+  health,
+  metrics,
+  models,
+  model,
+  completions,
+  chat,
+  tokenize,
+  detokenize,
+  load_lora,
+  unload_lora,
+  debug_state
+};
 struct Route {
   Endpoint endpoint = Endpoint::health;
   std::string argument;   // model: its name

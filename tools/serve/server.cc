@@ -1,5 +1,8 @@
 #include "tools/serve/server.h"
 
+#include <fmt/format.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -7,8 +10,6 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <condition_variable>
 #include <functional>
@@ -89,7 +90,8 @@ Result<void> Server::Impl::listen() {
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-  if (error) return Error{ErrorCode::io_failed, fmt::format("cannot listen at {} port {}: {}", options.address, options.port, error.message())};
+  if (error)
+    return Error{ErrorCode::io_failed, fmt::format("cannot listen at {} port {}: {}", options.address, options.port, error.message())};
   port = acceptor.local_endpoint().port();
   return success();
 }
@@ -115,7 +117,9 @@ void Server::Impl::on_accept(error_code error, tcp::socket socket) {
   if (room) {
     add(std::move(socket))->start();
   } else if (!tls && sessions.size() < options.max_connections + kMaxRefusals) {
-    add(std::move(socket))->refuse({503, "server_error", fmt::format("all {} connections are taken; try again later", options.max_connections), "", "overloaded"});
+    add(std::move(socket))
+        ->refuse(
+            {503, "server_error", fmt::format("all {} connections are taken; try again later", options.max_connections), "", "overloaded"});
   } else {
     socket.close(ignored);
   }
@@ -156,7 +160,10 @@ Result<std::unique_ptr<Server>> Server::start(Runtime& runtime, device::TextSide
   TROUPE_TRY(impl->open_tls());
   TROUPE_TRY(impl->listen());
   impl->accept();
-  impl->io_thread = std::thread([raw = impl.get()] { raw->io.run(); });
+  impl->io_thread = std::thread([raw = impl.get()] {
+    (void)pthread_setname_np(pthread_self(), "troupe.http");  // so that its cost can be told from the runtime's
+    raw->io.run();
+  });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

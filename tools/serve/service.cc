@@ -1,7 +1,7 @@
 #include "tools/serve/service.h"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,9 @@ namespace {
 namespace json = boost::json;
 inline auto ok() { return BOOST_OUTCOME_V2_NAMESPACE::success(); }
 
-std::int64_t unix_time() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+std::int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::string draw_stem() {
   std::random_device entropy;
@@ -27,7 +29,8 @@ std::vector<device::ChatMessage> to_chat(const std::vector<ApiMessage>& messages
   return out;
 }
 
-template <class T> ApiResult<T> in_field(Result<T> result, const char* field) {
+template <class T>
+ApiResult<T> in_field(Result<T> result, const char* field) {
   if (result) return std::move(result).value();
   ApiError error = from_runtime(result.error());
   error.param = field;
@@ -40,9 +43,7 @@ json::object to_json(const DeviceFacts& f) {
           {"free_slots", f.free_slots},       {"in_flight", f.in_flight}};
 }
 
-ApiError no_answer() {
-  return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"};
-}
+ApiError no_answer() { return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"}; }
 
 double to_seconds(TimeNs t) { return static_cast<double>(t) * 1e-9; }
 
@@ -97,9 +98,11 @@ Service::Service(Runtime& runtime, device::TextSide text, const ServeOptions& op
       watch_(runtime) {}
 Service::~Service() = default;
 
-ApiResult<void> Service::check_model(std::string_view name) const {
-  if (name.empty() || name == options_.model_name) return ok();
-  return not_found(fmt::format("there is no model \"{}\" here; /v1/models lists what there is", name), "model_not_found");
+ApiResult<std::string> Service::adapter_of(std::string_view model) const {
+  if (model.empty() || model == options_.model_name) return std::string();
+  const std::lock_guard lock(adapters_mutex_);
+  if (adapters_.contains(model)) return std::string(model);
+  return not_found(fmt::format("there is no model \"{}\" here; /v1/models lists what there is", model), "model_not_found");
 }
 
 ApiResult<std::vector<std::vector<Token>>> Service::prompts_of(const GenerateBody& body) const {
@@ -140,12 +143,14 @@ std::uint32_t Service::room_behind(std::size_t prompt) const {
   return positions > prompt ? static_cast<std::uint32_t>(positions - prompt) : 1;  // 1: the runtime says what is wrong
 }
 
-ApiResult<void> Service::submit(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts, const std::shared_ptr<Call>& call) {
+ApiResult<void> Service::submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
+                                const std::shared_ptr<Call>& call) {
   for (std::uint32_t choice = 0; choice < call->choices(); ++choice) {
     const std::vector<Token>& prompt = prompts[choice / body.n];
     Request request = body.request;
     request.client = call->client_base() + choice;
     request.prompt = prompt;
+    request.adapter = adapter;
     if (body.all_that_fits) request.stop.max_tokens = room_behind(prompt.size());
     // Answers to one prompt with one seed would all be the same.
     if (request.sampling.seed) request.sampling.seed = *request.sampling.seed + choice % body.n;
@@ -162,7 +167,7 @@ ApiResult<void> Service::submit(const GenerateBody& body, const std::vector<std:
 ApiResult<Service::Started> Service::start(Api api, std::string_view text, std::function<void()> wake) {
   if (draining_) return ApiError{503, "server_error", "the server is shutting down", "", "closed"};
   TROUPE_TRY(auto body, parse_generate(api, text));
-  TROUPE_TRY(check_model(body.model));
+  TROUPE_TRY(auto adapter, adapter_of(body.model));
   TROUPE_TRY(auto prompts, prompts_of(body));
   RenderOptions render;
   render.api = api;
@@ -170,7 +175,7 @@ ApiResult<Service::Started> Service::start(Api api, std::string_view text, std::
   const std::uint64_t base = next_client_.fetch_add(render.choices);
   render.id = fmt::format("{}-{}{:x}", api == Api::chat ? "chatcmpl" : "cmpl", id_stem_, base);
   render.created = unix_time();
-  render.model = options_.model_name;
+  render.model = adapter.empty() ? options_.model_name : adapter;
   render.n = body.n;
   for (const auto& prompt : prompts) render.prompt_tokens += prompt.size();
   render.stream = body.stream;
@@ -184,7 +189,7 @@ ApiResult<Service::Started> Service::start(Api api, std::string_view text, std::
   out.call = std::make_shared<Call>(base, render.choices, body.stream ? options_.stream_buffer : 0, books_, std::move(wake));
   out.render = std::make_unique<Render>(std::move(render), text_);
   books_->add(out.call);
-  TROUPE_TRY(submit(body, prompts, out.call));
+  TROUPE_TRY(submit(body, adapter, prompts, out.call));
   return out;
 }
 
@@ -198,7 +203,7 @@ void Service::abandon(const std::shared_ptr<Call>& call) {
 
 ApiResult<std::string> Service::tokenize(std::string_view text) const {
   TROUPE_TRY(auto body, parse_tokenize(text));
-  TROUPE_TRY(check_model(body.model));
+  TROUPE_TRY(adapter_of(body.model));
   const auto encode = [&]() -> Result<std::vector<Token>> {
     if (const auto* messages = std::get_if<std::vector<ApiMessage>>(&body.input)) return text_.encode_chat(to_chat(*messages));
     const std::string& prompt = std::get<std::string>(body.input);
@@ -211,22 +216,82 @@ ApiResult<std::string> Service::tokenize(std::string_view text) const {
 
 ApiResult<std::string> Service::detokenize(std::string_view text) const {
   TROUPE_TRY(auto body, parse_detokenize(text));
-  TROUPE_TRY(check_model(body.model));
+  TROUPE_TRY(adapter_of(body.model));
   TROUPE_TRY(auto bytes, in_field(text_.decode(body.tokens), "tokens"));
   return json::serialize(json::object{{"prompt", to_utf8(bytes)}});
 }
 
 std::string Service::models() const {
-  return json::serialize(json::object{{"object", "list"}, {"data", json::array{json::parse(model(options_.model_name).value())}}});
+  json::array data{json::parse(model(options_.model_name).value())};
+  std::map<std::string, std::string, std::less<>> adapters;
+  {
+    const std::lock_guard lock(adapters_mutex_);
+    adapters = adapters_;
+  }
+  for (const auto& [name, folder] : adapters) {
+    if (auto one = model(name)) data.push_back(json::parse(one.value()));
+  }
+  return json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
 ApiResult<std::string> Service::model(std::string_view name) const {
-  TROUPE_TRY(check_model(name));
-  return json::serialize(json::object{{"id", options_.model_name},
-                                      {"object", "model"},
-                                      {"created", created_},
-                                      {"owned_by", "troupe"},
-                                      {"max_model_len", runtime_.model().context_length}});
+  TROUPE_TRY(auto adapter, adapter_of(name));
+  json::object out{
+      {"id", name}, {"object", "model"}, {"created", created_}, {"owned_by", "troupe"}, {"max_model_len", runtime_.model().context_length}};
+  if (!adapter.empty()) out["parent"] = options_.model_name;
+  return json::serialize(out);
+}
+
+// `keep` is called before `done`, if the command succeeded.
+void Service::run_lora(LoraCommand command, std::function<void()> keep, LoraDone done) {
+  const std::string name = command.name;
+  const auto accepted = runtime_.lora(std::move(command), [keep = std::move(keep), done, name](const LoraAnswer& answer) {
+    if (answer.error.code != ErrorCode::none) {
+      ApiError error = from_runtime(answer.error);
+      if (answer.error.code == ErrorCode::io_failed || answer.error.code == ErrorCode::bad_file) {  // of the folder that the client named
+        error.status = 400;
+        error.type = "invalid_request_error";
+      }
+      return done(std::move(error));
+    }
+    keep();
+    done(json::serialize(json::object{{"lora_name", name}, {"slot", answer.ack.adapter.slot}, {"evicted", answer.ack.evicted}}));
+  });
+  if (!accepted) done(from_runtime(accepted.error()));
+}
+
+void Service::load_lora(std::string_view text, LoraDone done) {
+  auto body = parse_lora(text);
+  if (!body) return done(body.error());
+  const std::string name = body.value().name, path = body.value().path;
+  if (path.empty()) return done(bad_request("field \"lora_path\": is missing", "lora_path"));
+  if (name == options_.model_name) return done(bad_request("field \"lora_name\": is the model's own name", "lora_name"));
+  LoraCommand command;
+  command.kind = LoraCommand::Kind::promote_disk;
+  command.name = name;
+  command.path = path;
+  run_lora(
+      std::move(command),
+      [this, name, path] {
+        const std::lock_guard lock(adapters_mutex_);
+        adapters_[name] = path;
+      },
+      std::move(done));
+}
+
+void Service::unload_lora(std::string_view text, LoraDone done) {
+  auto body = parse_lora(text);
+  if (!body) return done(body.error());
+  LoraCommand command;
+  command.kind = LoraCommand::Kind::unload;
+  command.name = body.value().name;
+  run_lora(
+      std::move(command),
+      [this, name = command.name] {
+        const std::lock_guard lock(adapters_mutex_);
+        adapters_.erase(name);
+      },
+      std::move(done));
 }
 
 HttpReply Service::health(const std::optional<RuntimeMetrics>& figures) const {
@@ -262,26 +327,25 @@ HttpReply Service::state(const std::optional<RuntimeMetrics>& figures) const {
   const actors::SchedulerStats& s = figures->scheduler;
   const Books::Count calls = books_->count();
   HttpReply out;
-  out.body = json::serialize(json::object{
-      {"calls", calls.calls},
-      {"calls_abandoned", calls.abandoned},
-      {"cancels_acknowledged", canceller_.acknowledged()},
-      {"draining", draining_.load()},
-      {"running", figures->running},
-      {"waiting", figures->waiting},
-      {"since_last_settled", to_seconds(figures->since_last_settled)},
-      {"facts", to_json(figures->facts)},
-      {"scheduler", json::object{{"steps", s.steps},
-                                 {"steps_ahead", s.steps_ahead},
-                                 {"rows", s.rows},
-                                 {"fed_rows", s.fed_rows},
-                                 {"overruns", s.overruns},
-                                 {"tokens", s.tokens},
-                                 {"prefill_tokens", s.prefill_tokens},
-                                 {"cached_tokens", s.cached_tokens},
-                                 {"preemptions", s.preemptions},
-                                 {"failed_rows", s.failed_rows},
-                                 {"retries", s.retries}}}});
+  out.body = json::serialize(json::object{{"calls", calls.calls},
+                                          {"calls_abandoned", calls.abandoned},
+                                          {"cancels_acknowledged", canceller_.acknowledged()},
+                                          {"draining", draining_.load()},
+                                          {"running", figures->running},
+                                          {"waiting", figures->waiting},
+                                          {"since_last_settled", to_seconds(figures->since_last_settled)},
+                                          {"facts", to_json(figures->facts)},
+                                          {"scheduler", json::object{{"steps", s.steps},
+                                                                     {"steps_ahead", s.steps_ahead},
+                                                                     {"rows", s.rows},
+                                                                     {"fed_rows", s.fed_rows},
+                                                                     {"overruns", s.overruns},
+                                                                     {"tokens", s.tokens},
+                                                                     {"prefill_tokens", s.prefill_tokens},
+                                                                     {"cached_tokens", s.cached_tokens},
+                                                                     {"preemptions", s.preemptions},
+                                                                     {"failed_rows", s.failed_rows},
+                                                                     {"retries", s.retries}}}});
   return out;
 }
 

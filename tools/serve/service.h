@@ -49,6 +49,11 @@ class Service {
   ApiResult<std::string> tokenize(std::string_view body) const;
   ApiResult<std::string> detokenize(std::string_view body) const;
 
+  // Loads or unloads an adapter, on a worker; `done` is called once, on any thread, with the body of the reply.
+  using LoraDone = std::function<void(ApiResult<std::string>)>;
+  void load_lora(std::string_view body, LoraDone done);
+  void unload_lora(std::string_view body, LoraDone done);
+
   // The client of a call is gone: its requests are cancelled.
   void abandon(const std::shared_ptr<Call>& call);
 
@@ -68,10 +73,12 @@ class Service {
 
  private:
   class Books;
-  ApiResult<void> check_model(std::string_view name) const;
+  ApiResult<std::string> adapter_of(std::string_view model) const;  // "": the base model
+  void run_lora(LoraCommand command, std::function<void()> keep, LoraDone done);
   ApiResult<std::vector<std::vector<Token>>> prompts_of(const GenerateBody& body) const;
   ApiResult<std::vector<std::string>> echo_of(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const;
-  ApiResult<void> submit(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts, const std::shared_ptr<Call>& call);
+  ApiResult<void> submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
+                         const std::shared_ptr<Call>& call);
   std::uint32_t room_behind(std::size_t prompt) const;
 
   Runtime& runtime_;
@@ -85,6 +92,8 @@ class Service {
   RuntimeWatch watch_;
   std::atomic<std::uint64_t> next_client_{1};
   std::atomic<bool> draining_{false};
+  mutable std::mutex adapters_mutex_;
+  std::map<std::string, std::string, std::less<>> adapters_;  // name -> folder; a copy of the runtime's, for /v1/models
 };
 
 }  // namespace troupe::serve

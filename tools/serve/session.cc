@@ -107,7 +107,8 @@ void Session::advance() {
   }
   const ServeOptions& limits = service_->options();
   switch (status.value()) {
-    case RequestReader::Status::nothing: break;
+    case RequestReader::Status::nothing:
+      break;
     case RequestReader::Status::header:
       if (!request_begun_) arm(limits.header_timeout, &Session::too_late);
       request_begun_ = true;
@@ -140,13 +141,22 @@ void Session::serve(HttpRequest request) {
   switch (endpoint_) {
     case Endpoint::health:
     case Endpoint::metrics:
-    case Endpoint::debug_state: return serve_figures(endpoint_);
-    case Endpoint::models: return reply_body(service_->models());
-    case Endpoint::model: return reply_body(service_->model(routed.value().argument));
+    case Endpoint::debug_state:
+      return serve_figures(endpoint_);
+    case Endpoint::models:
+      return reply_body(service_->models());
+    case Endpoint::model:
+      return reply_body(service_->model(routed.value().argument));
     case Endpoint::tokenize:
-    case Endpoint::detokenize: return serve_text(endpoint_, std::move(request_.body));
-    case Endpoint::completions: return generate(Api::completions, std::move(request_.body));
-    case Endpoint::chat: return generate(Api::chat, std::move(request_.body));
+    case Endpoint::detokenize:
+      return serve_text(endpoint_, std::move(request_.body));
+    case Endpoint::load_lora:
+    case Endpoint::unload_lora:
+      return change_lora(endpoint_, std::move(request_.body));
+    case Endpoint::completions:
+      return generate(Api::completions, std::move(request_.body));
+    case Endpoint::chat:
+      return generate(Api::chat, std::move(request_.body));
   }
 }
 
@@ -163,9 +173,12 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
   if (state_ != State::working || exchange != exchange_ || complete_) return;
   disarm();
   switch (endpoint) {
-    case Endpoint::metrics: return reply(service_->exposition(figures));
-    case Endpoint::debug_state: return reply(service_->state(figures));
-    default: return reply(service_->health(figures));
+    case Endpoint::metrics:
+      return reply(service_->exposition(figures));
+    case Endpoint::debug_state:
+      return reply(service_->state(figures));
+    default:
+      return reply(service_->health(figures));
   }
 }
 
@@ -173,6 +186,18 @@ void Session::serve_text(Endpoint endpoint, std::string body) {
   asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
     auto result = endpoint == Endpoint::tokenize ? self->service_->tokenize(body) : self->service_->detokenize(body);
     asio::post(self->io_, [self, result = std::move(result)] { self->reply_body(result); });
+  });
+}
+
+void Session::change_lora(Endpoint endpoint, std::string body) {
+  asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
+    // The runtime may answer at its end, when the I/O thread is gone: nothing of the session is held there.
+    const auto done = [weak = self->weak_from_this(), &io = self->io_](const ApiResult<std::string>& result) {
+      asio::post(io, [weak, result] {
+        if (const auto session = weak.lock()) session->reply_body(result);
+      });
+    };
+    endpoint == Endpoint::load_lora ? self->service_->load_lora(body, done) : self->service_->unload_lora(body, done);
   });
 }
 

@@ -52,6 +52,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void serve(HttpRequest request);
   void serve_figures(Endpoint endpoint);
   void serve_text(Endpoint endpoint, std::string body);
+  void change_lora(Endpoint endpoint, std::string body);
   void generate(Api api, std::string body);
   void on_figures(std::uint64_t exchange, Endpoint endpoint, const std::optional<RuntimeMetrics>& figures);
   void on_started(ApiResult<Service::Started> started);

@@ -139,8 +139,11 @@ TEST_P(EveryCall, FailsOnceOrForGood) {
     for (const std::string& what : life.unknown) ADD_FAILURE() << what;
     if (life.no_driver) {
       EXPECT_EQ(life.no_driver->code, ErrorCode::unsupported);
-    } else if (!outcome.sticky && (call == fake_cuda::Call::cudaGraphDestroy || call == fake_cuda::Call::cudaEventQuery)) {
-      EXPECT_FALSE(life.failed) << "the driver bears it: it destroys the graph later, and asks again";
+    } else if (!outcome.sticky && call == fake_cuda::Call::cudaEventQuery) {
+      // Which query is the nth depends on how long the streams take: one that polls is asked again, one that an operation
+      // makes on its way fails that operation. What must hold of both is below.
+    } else if (!outcome.sticky && call == fake_cuda::Call::cudaGraphDestroy) {
+      EXPECT_FALSE(life.failed) << "the driver bears it: it destroys the graph later";
     } else {
       EXPECT_TRUE(life.failed) << "nobody heard of the error";
       EXPECT_EQ(life.lost, outcome.sticky);

@@ -8,7 +8,8 @@
 
 namespace {
 
-template <class T> void check(const troupe::serve::ApiResult<T>& read) {
+template <class T>
+void check(const troupe::serve::ApiResult<T>& read) {
   if (read) return;
   if (read.error().status != 400 || read.error().message.empty()) std::abort();
   boost::json::error_code error;
@@ -22,11 +23,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace troupe::serve;
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 4) {
-    case 0: check(parse_generate(Api::completions, body)); break;
-    case 1: check(parse_generate(Api::chat, body)); break;
-    case 2: check(parse_tokenize(body)); break;
-    default: check(parse_detokenize(body)); break;
+  switch (data[0] % 5) {
+    case 0:
+      check(parse_generate(Api::completions, body));
+      break;
+    case 1:
+      check(parse_generate(Api::chat, body));
+      break;
+    case 2:
+      check(parse_tokenize(body));
+      break;
+    case 3:
+      check(parse_lora(body));
+      break;
+    default:
+      check(parse_detokenize(body));
+      break;
   }
   return 0;
 }

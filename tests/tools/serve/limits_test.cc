@@ -70,7 +70,7 @@ TEST(Scenario, WedgedHealthy) {
 
 TEST(Limits, AClientThatDoesNotReadIsCutOffAndOthersAreNot) {
   ServeOptions options;
-  options.stream_buffer = 8 << 10;
+  options.stream_buffer = 128 << 10;  // more than all of the short answers, however late they are read
   options.send_buffer = 4 << 10;
   ServeRig rig = scripted_server(script(), options);
   Client slow(rig.server->port(), 4 << 10);
@@ -91,7 +91,8 @@ TEST(Limits, ClientsThatSendSlowlyHoldUpNobodyAndAreToldSo) {
   std::vector<Client> slow;
   for (int i = 0; i < 40; ++i) {
     slow.push_back(rig.client());
-    slow.back().send(i % 2 == 0 ? "POST /v1/completions HTTP/1.1\r\nHo" : "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{");
+    slow.back().send(i % 2 == 0 ? "POST /v1/completions HTTP/1.1\r\nHo"
+                                : "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{");
   }
   Client silent = rig.client();
   EXPECT_EQ(rig.client().post("/v1/completions", greedy("1", 5)).status, 200);

@@ -40,7 +40,8 @@ struct ServeRig {
 };
 
 // Until `what` holds; a test that waits for ever is ended by its time limit.
-template <class F> void eventually(F what) {
+template <class F>
+void eventually(F what) {
   while (!what()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
@@ -71,7 +72,7 @@ inline ServeRig scripted_server(device::ScriptedOptions script, const ServeOptio
 }
 
 inline ServeRig tiny_server(const ServeOptions& options = {}, const RuntimeOptions& runtime = {}) {
-  auto loaded = device::load_model(kTinyModel, {.exact = true, .threads = 1, .kv_blocks = 512});
+  auto loaded = device::load_model(kTinyModel, {.exact = true, .threads = 1, .kv_blocks = 512, .max_loras = 2});
   EXPECT_TRUE(loaded) << loaded.error().what;
   auto& m = loaded.value();
   return serve_over(std::move(m.driver), std::move(m.model), std::move(m.text), options, runtime);

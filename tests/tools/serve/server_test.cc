@@ -36,7 +36,8 @@ TEST_F(Serve, AStreamSaysWhatTheWholeAnswerSays) {
   ASSERT_EQ(whole.status, 200) << whole.body;
   const std::string text(whole.json().at("choices").at(0).at("text").as_string());
   EXPECT_FALSE(text.empty());
-  const Response streamed = client_.post("/v1/completions", greedy("5, 17, 9", 40, R"(, "stream": true, "stream_options": {"include_usage": true})"));
+  const Response streamed =
+      client_.post("/v1/completions", greedy("5, 17, 9", 40, R"(, "stream": true, "stream_options": {"include_usage": true})"));
   EXPECT_EQ(streamed.content_type, "text/event-stream; charset=utf-8");
   const auto events = events_of(streamed.body);
   EXPECT_EQ(text_of(events), text);
@@ -48,7 +49,9 @@ TEST_F(Serve, AStreamSaysWhatTheWholeAnswerSays) {
 // The same seed gives the same answer, alone and as the first of several.
 TEST_F(Serve, SeedsMakeAnswersRepeatable) {
   const auto ask = [&](int n) {
-    return client_.post("/v1/completions", fmt::format(R"({{"prompt": [3, 4], "seed": 11, "max_tokens": 20, "ignore_eos": true, "n": {}}})", n)).json();
+    return client_
+        .post("/v1/completions", fmt::format(R"({{"prompt": [3, 4], "seed": 11, "max_tokens": 20, "ignore_eos": true, "n": {}}})", n))
+        .json();
   };
   const json::value one = ask(1), three = ask(3);
   ASSERT_EQ(three.at("choices").as_array().size(), 3u);
@@ -59,7 +62,8 @@ TEST_F(Serve, SeedsMakeAnswersRepeatable) {
 }
 
 TEST_F(Serve, SeveralPromptsGiveAChoiceEach) {
-  const json::value v = client_.post("/v1/completions", R"({"prompt": [[3, 4], [5], [3, 4]], "temperature": 0, "max_tokens": 8, "ignore_eos": true})").json();
+  const json::value v =
+      client_.post("/v1/completions", R"({"prompt": [[3, 4], [5], [3, 4]], "temperature": 0, "max_tokens": 8, "ignore_eos": true})").json();
   ASSERT_EQ(v.at("choices").as_array().size(), 3u);
   EXPECT_EQ(v.at("choices").at(0).at("text"), v.at("choices").at(2).at("text"));
   EXPECT_EQ(v.at("usage").at("prompt_tokens").as_int64(), 5);
@@ -91,11 +95,16 @@ TEST_F(Serve, CompletionLogprobsHaveAListForEachThing) {
 
 TEST_F(Serve, RefusesWhatItCannotDoAndNamesTheField) {
   const std::vector<std::pair<std::string, std::string>> bad = {
-      {R"({"prompt": "x", "temprature": 0})", "temprature"}, {R"({"prompt": "x", "max_tokens": "a"})", "max_tokens"},
-      {R"({"max_tokens": 3})", "prompt"},                    {R"({"prompt": []})", "prompt"},
-      {R"({"prompt": "x", "n": 0})", "n"},                   {R"({"prompt": "x", "suffix": "y"})", "suffix"},
-      {R"({"prompt": "x", "n": 129})", "n"},                 {R"({"prompt": "x", "stream_options": {"include_usage": true}})", "stream_options"},
-      {R"({"prompt": "x", "logit_bias": {"a": 1}})", "logit_bias"}, {R"({"prompt": "x", "logprobs": true})", "logprobs"},
+      {R"({"prompt": "x", "temprature": 0})", "temprature"},
+      {R"({"prompt": "x", "max_tokens": "a"})", "max_tokens"},
+      {R"({"max_tokens": 3})", "prompt"},
+      {R"({"prompt": []})", "prompt"},
+      {R"({"prompt": "x", "n": 0})", "n"},
+      {R"({"prompt": "x", "suffix": "y"})", "suffix"},
+      {R"({"prompt": "x", "n": 129})", "n"},
+      {R"({"prompt": "x", "stream_options": {"include_usage": true}})", "stream_options"},
+      {R"({"prompt": "x", "logit_bias": {"a": 1}})", "logit_bias"},
+      {R"({"prompt": "x", "logprobs": true})", "logprobs"},
   };
   for (const auto& [body, field] : bad) {
     const Response r = client_.post("/v1/completions", body);
@@ -103,7 +112,8 @@ TEST_F(Serve, RefusesWhatItCannotDoAndNamesTheField) {
     EXPECT_EQ(r.json().at("error").at("param").as_string(), field) << body;
     EXPECT_EQ(r.json().at("error").at("type").as_string(), "invalid_request_error");
   }
-  for (const char* body : {R"({"prompt": "x", "temperature": -1})", R"({"prompt": "x", "logprobs": 99})", R"({"prompt": [99999999]})", R"({"prompt": [1], "max_tokens": 0})"}) {
+  for (const char* body : {R"({"prompt": "x", "temperature": -1})", R"({"prompt": "x", "logprobs": 99})", R"({"prompt": [99999999]})",
+                           R"({"prompt": [1], "max_tokens": 0})"}) {
     EXPECT_EQ(client_.post("/v1/completions", body).status, 400) << body;
   }
   EXPECT_EQ(client_.post("/v1/completions", R"({"model": "other", "prompt": "x"})").error(), "model_not_found");
@@ -122,6 +132,26 @@ TEST_F(Serve, TokenizesBothWays) {
   EXPECT_EQ(client_.post("/tokenize", R"({"prompt": "a", "messages": []})").status, 400);
 }
 
+TEST_F(Serve, AdaptersAreModelsFromLoadToUnload) {
+  const auto post = [&](const char* path, const std::string& body) { return client_.post(path, body); };
+  const std::string ask = greedy("5, 17, 9", 24, R"(, "model": "ad")");
+  EXPECT_EQ(post("/v1/completions", ask).error(), "model_not_found");
+  const Response loaded = post("/v1/load_lora_adapter", R"({"lora_name": "ad", "lora_path": "tests/golden/tiny-llama/adapters/all-r4"})");
+  ASSERT_EQ(loaded.status, 200) << loaded.body;
+  const json::value list = client_.get("/v1/models").json();
+  ASSERT_EQ(list.at("data").as_array().size(), 2u);
+  EXPECT_EQ(list.at("data").at(1).at("parent").as_string(), "m");
+  const json::value with = post("/v1/completions", ask).json(), without = post("/v1/completions", greedy("5, 17, 9", 24)).json();
+  EXPECT_EQ(with.at("model").as_string(), "ad");
+  EXPECT_NE(with.at("choices").at(0).at("text"), without.at("choices").at(0).at("text"));
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name": "ad"})").status, 200);
+  EXPECT_EQ(post("/v1/completions", ask).error(), "model_not_found");
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name": "ad"})").status, 404);
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name": "x", "lora_path": "/nonexistent"})").status, 400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name": "m", "lora_path": "/nonexistent"})").status, 400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_path": "/nonexistent"})").status, 400);
+}
+
 TEST_F(Serve, MetricsAddUpToWhatClientsSaw) {
   const double tokens = rig().metric("vllm:generation_tokens_total{"), prompts = rig().metric("vllm:prompt_tokens_total{");
   const double lengths = rig().metric("vllm:request_success_total{model_name=\"m\",finished_reason=\"length\"}");
@@ -136,14 +166,16 @@ TEST_F(Serve, MetricsAddUpToWhatClientsSaw) {
   }
   EXPECT_EQ(rig().metric("vllm:generation_tokens_total{") - tokens, static_cast<double>(seen_tokens));
   EXPECT_EQ(rig().metric("vllm:prompt_tokens_total{") - prompts, static_cast<double>(seen_prompts));
-  EXPECT_EQ(rig().metric("vllm:request_success_total{model_name=\"m\",finished_reason=\"length\"}") - lengths, static_cast<double>(requests));
+  EXPECT_EQ(rig().metric("vllm:request_success_total{model_name=\"m\",finished_reason=\"length\"}") - lengths,
+            static_cast<double>(requests));
   EXPECT_EQ(rig().metric("vllm:time_to_first_token_seconds_count{") - firsts, static_cast<double>(requests));
 }
 
 TEST_F(Serve, AnswersWhatIsSentAheadInOrder) {
   std::string all;
   for (int i = 1; i <= 20; ++i) {
-    all += Client::post_text("/v1/completions", greedy("1, 2", i, i % 2 == 0 ? R"(, "stream": true, "stream_options": {"include_usage": true})" : ""));
+    all += Client::post_text("/v1/completions",
+                             greedy("1, 2", i, i % 2 == 0 ? R"(, "stream": true, "stream_options": {"include_usage": true})" : ""));
     all += "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
   }
   ASSERT_TRUE(client_.send(all));
@@ -158,18 +190,21 @@ TEST_F(Serve, AnswersWhatIsSentAheadInOrder) {
 TEST_F(Serve, SpeaksOldAndOddHttp) {
   const std::string body = greedy("1, 2", 3);
   Client old = rig().client();
-  old.send(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  old.send(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
   EXPECT_EQ(old.response().connection, "close");
   EXPECT_FALSE(old.receive());
   Client streamed = rig().client();
   const std::string stream = greedy("1, 2", 3, R"(, "stream": true)");
-  streamed.send(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", stream.size(), stream));
+  streamed.send(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                            stream.size(), stream));
   const std::string answer = streamed.receive_all();
   EXPECT_EQ(answer.find("chunked"), answer.npos);
   EXPECT_FALSE(text_of(events_of(answer.substr(answer.find("\r\n\r\n") + 4))).empty());
   // In chunks, byte by byte, behind Expect.
-  client_.send("POST http://x/v1/completions?q=1 HTTP/1.1\r\nHost: x\r\nContent-Type: Application/JSON; charset=utf-8\r\nExpect: 100-continue\r\n"
-               "Transfer-Encoding: chunked\r\n\r\n");
+  client_.send(
+      "POST http://x/v1/completions?q=1 HTTP/1.1\r\nHost: x\r\nContent-Type: Application/JSON; charset=utf-8\r\nExpect: 100-continue\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n");
   ASSERT_TRUE(client_.receive_until("100 Continue\r\n\r\n"));
   for (const char c : fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", body.size(), body)) client_.send(std::string_view(&c, 1));
   EXPECT_EQ(client_.response().status, 200);
@@ -222,10 +257,11 @@ TEST_F(Serve, MalformedHttpIsRefused) {
 
 TEST_F(Serve, MalformedJsonIsRefused) {
   const std::string deep = R"({"prompt": )" + std::string(5000, '[');
-  for (const std::string& body : {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string(R"({"prompt": "a"} x)"),
-                                  std::string("{\"prompt\": \"\xff\"}"), std::string(R"({"prompt": "\ud800"})"), deep, std::string("\0{}", 3),
-                                  std::string(R"({"prompt": 1e999})"), std::string(R"({"prompt": {"a": 1}})"), std::string(R"({"prompt": [1.5]})"),
-                                  std::string(R"({"prompt": [-1]})"), std::string(R"({"prompt": [[["a"]]]})")}) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string(R"({"prompt": "a"} x)"),
+        std::string("{\"prompt\": \"\xff\"}"), std::string(R"({"prompt": "\ud800"})"), deep, std::string("\0{}", 3),
+        std::string(R"({"prompt": 1e999})"), std::string(R"({"prompt": {"a": 1}})"), std::string(R"({"prompt": [1.5]})"),
+        std::string(R"({"prompt": [-1]})"), std::string(R"({"prompt": [[["a"]]]})")}) {
     for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
       const Response r = client_.post(path, body);
       EXPECT_EQ(r.status, 400) << path << ' ' << body.substr(0, 60);
