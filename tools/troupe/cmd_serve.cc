@@ -69,6 +69,7 @@ po::options_description serve_options() {
   add("request-timeout", count(0), "seconds that a request may take; 0 = any");
   add("stall-after", count(30), "seconds without a settled step, while work waits, until /health says so");
   add("drain", count(30), "seconds that SIGTERM waits for what runs");
+  add_trace_options(own);
   return own;
 }
 
