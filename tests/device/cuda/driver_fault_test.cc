@@ -137,6 +137,7 @@ TEST_P(EveryCall, FailsOnceOrForGood) {
     fake_cuda::inject({.call = call, .nth = nth, .error = outcome.error, .sticky = outcome.sticky});
     const Life life = live(call);
     for (const std::string& what : life.unknown) ADD_FAILURE() << what;
+    if (call == fake_cuda::Call::cudaEventQuery && life.calls < nth) continue;  // polled less often this time: no error came
     if (life.no_driver) {
       EXPECT_EQ(life.no_driver->code, ErrorCode::unsupported);
     } else if (!outcome.sticky && call == fake_cuda::Call::cudaEventQuery) {
