@@ -137,7 +137,7 @@ Result<void> Runtime::Impl::start() {
 
   const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
   options.depth = depth;
-  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count(), places};
+  const DeviceSetup setup{driver.get(), {model->cells_bytes(), model->upload_bytes()}, depth + 1, options.step_timeout.count(), places};
   configs.dispatcher.max_live = options.max_live;
   configs.router.depth = depth;
   configs.scheduler.router_incarnation = configs.router.incarnation;

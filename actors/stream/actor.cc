@@ -50,7 +50,8 @@ void StreamShell::enqueue(const Enqueue& m) {
     slot.ticket = step.ticket;
     slot.post.caused_by(post_.cause());
     done = enqueue(step, slot);
-    slot.enqueued = done.has_value();
+    watch.on_stream = !done && done.error().code != ErrorCode::device_lost && mark_end(step, slot);
+    slot.enqueued = done.has_value() || watch.on_stream;
     if (slot.enqueued) {
       slot.orphans.swap(orphans_);
     } else {
@@ -83,12 +84,19 @@ Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
   view.deltas = step.deltas;
   view.cells = step.slot.cells;
   view.cell_arrays = cells_;
+  view.upload = reinterpret_cast<void*>(static_cast<std::uintptr_t>(step.slot.upload));
   device::ReadbackTarget target;
   target.rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(step.slot.readback));
   target.logits = reinterpret_cast<float*>(static_cast<std::uintptr_t>(step.slot.logits));
   TROUPE_TRY(auto logits, model_.decode_batch_fed(view, stream_));
   TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, target, step.slot.event, stream_));
   return announce_later(step.slot.event, slot);
+}
+
+// Of a step that could not be enqueued whole: its event behind what was enqueued of it, so that its slot is used again only
+// when the stream has passed that (R4).
+bool StreamShell::mark_end(const LaunchedStep& step, Slot& slot) {
+  return driver_.record_event(step.slot.event, stream_) && announce_later(step.slot.event, slot);
 }
 
 // The event is recorded: EventDone follows when it completes.
@@ -141,6 +149,7 @@ void StreamShell::announce(void* context, device::Event, ErrorCode status) {
 void StreamShell::settle(Slot& slot) {
   if (std::exchange(slot.enqueued, false)) model_.fed_step_settled(slot.ticket);
   slot.step = {};
+  for (const Shared<LaunchedStep>& orphan : slot.orphans) model_.fed_step_settled(orphan->ticket);
   slot.orphans.clear();
 }
 

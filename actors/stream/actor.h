@@ -48,6 +48,7 @@ class StreamShell final : public StreamActor::base {
   void enqueue(const Enqueue& m);
   void change(const ChangeTable& m);
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
+  bool mark_end(const LaunchedStep& step, Slot& slot);
   void enqueue(const CopyBlocks& m);
   Result<void> announce_later(device::Event event, Slot& slot);
   void settle(Slot& slot);
@@ -63,7 +64,7 @@ class StreamShell final : public StreamActor::base {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<Slot>> places_;  // of copies; numbered after the ring's slots
   std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
-  // Steps whose enqueueing failed half-way: part of their work is on the stream. They wait for the next whole step.
+  // Steps whose enqueueing failed half-way, and no event could be recorded behind it. They wait for the next step that has one.
   std::vector<Shared<LaunchedStep>> orphans_;
 };
 
