@@ -169,7 +169,12 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   p.device = std::move(device);
   p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
-  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
+  const StreamSetup stream{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0};
+  if (driver->runs_kernels()) {
+    p.stream = system->spawn<StreamShell, caf::detached>(counts, stream);  // launching a step's kernels takes its time
+  } else {
+    p.stream = system->spawn<StreamShell>(counts, stream);
+  }
   if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);

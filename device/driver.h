@@ -84,7 +84,9 @@ class Driver {
   // Host work on the stream. `unsupported` where the device has none of its own to do there.
   virtual Result<void> enqueue_host_function(HostFunction function, Stream stream) = 0;
 
-  // For kernels. The host driver: unsupported, it runs host functions instead.
+  // Whether the device runs kernels, which whoever enqueues launches (and spends the time for); else it runs host functions, on
+  // threads of its own, and the three calls below are unsupported.
+  virtual bool runs_kernels() const = 0;
   // The vendor's own stream (a cudaStream_t), on which the owner of `stream` launches. What earlier calls of this thread left in
   // the vendor's last error is forgotten, so that launched() speaks of launches alone.
   virtual Result<void*> native_stream(Stream stream) = 0;

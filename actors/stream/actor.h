@@ -1,7 +1,7 @@
 // The stream actor of the compute stream: the only one that enqueues on it (R12). It turns a LaunchedStep into the
 // model's view of it, has the model enqueue the forward pass and the readback, asks the driver to announce the event,
 // and tells the device actor to watch. On the host it lives on the control thread, since the driver's own thread
-// computes.
+// computes; where the driver runs kernels, on a thread of its own, since launching them takes its time.
 //
 // A step's view points into its LaunchedStep, so that is kept until its ring slot is used again: by then the router
 // has seen the step settle (R4). Copies of KV blocks go the same way, in the same order (R12). That is also when the model hears fed_step_settled; at stop it hears it for the rest.

@@ -163,6 +163,7 @@ class CudaDriver final : public Driver {
     return answer(s->enqueue(function), "cudaLaunchHostFunc");
   }
 
+  bool runs_kernels() const override { return true; }
   Result<void*> native_stream(Stream stream) override {
     TROUPE_TRY(checked("native_stream"));
     TROUPE_TRY(CudaStream * s, find_stream(stream, "native_stream"));

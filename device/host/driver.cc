@@ -183,6 +183,7 @@ class HostDriver final : public Driver {
     return pinned_.free(ptr, bytes);
   }
 
+  bool runs_kernels() const override { return false; }
   Result<void*> native_stream(Stream) override { return no_kernels("native_stream"); }
   Result<void> launched(Stream) override {
     TROUPE_TRY(checked(DriverCall::launch, "launched"));

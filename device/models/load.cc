@@ -163,8 +163,6 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
 }
 
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options, std::unique_ptr<Driver> driver) {
-  const auto kernels = driver->kernel_target();
-  if (!kernels && kernels.error().code != ErrorCode::unsupported) return kernels.error();
   TROUPE_TRY(auto opened, is_folder(path) ? open_folder(path) : open_gguf(path));
   LoadedModel out;
   out.text = std::move(opened.text);
@@ -172,7 +170,7 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   out.driver = std::move(driver);
   LlamaOptions settings = llama_options(options, opened.config.context);
   settings.tokens = out.text.table();
-  if (kernels) {
+  if (out.driver->runs_kernels()) {
     TROUPE_TRY(out.model, LlamaCudaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
   } else {
     TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));

@@ -36,22 +36,12 @@ inline device::LoadOptions small_load(std::uint32_t depth) {
 
 class CudaRuntime {
  public:
-  CudaRuntime(const std::string& path, const device::LoadOptions& load, RuntimeOptions options = {}) {
-    auto driver = device::make_cuda_driver({});
-    if (!driver) return fail(driver.error());
-    auto loaded = device::load_model(path, load, std::move(driver.value()));
-    if (!loaded) return fail(loaded.error());
-    options.depth = load.depth;
-    options.max_batch = load.max_batch;
-    if (options.trace.flight_dir.empty()) options.trace.flight_dir = testing::TempDir();
-    driver_ = loaded.value().driver.get();
-    auto made = Runtime::start(options, std::move(loaded.value().driver), std::move(loaded.value().model));
-    if (!made) return fail(made.error());
-    runtime = std::move(made.value());
+  CudaRuntime(const std::string& path, const device::LoadOptions& load, const RuntimeOptions& options = {}) {
+    const auto done = start(path, load, options);
+    if (!done) error_ = done.error();
   }
   bool started() const { return runtime != nullptr; }
   const Error& error() const { return error_; }
-  device::Driver& driver() { return *driver_; }
 
   // Whether it was taken.
   bool submit(const Request& r) {
@@ -66,8 +56,7 @@ class CudaRuntime {
     Streams out;
     for (const auto& [client, record] : clients.all()) {
       EXPECT_EQ(record.wrong, "");
-      EXPECT_TRUE(record.finish) << client;
-      if (record.finish) EXPECT_NE(record.finish->reason, FinishReason::error) << client << ": " << record.finish->error.what;
+      EXPECT_NE(record.finish->reason, FinishReason::error) << client << ": " << record.finish->error.what;
       out[client] = record.tokens;
     }
     return out;
@@ -83,8 +72,15 @@ class CudaRuntime {
   std::unique_ptr<Runtime> runtime;
 
  private:
-  void fail(const Error& error) { error_ = error; }
-  device::Driver* driver_ = nullptr;
+  Result<void> start(const std::string& path, const device::LoadOptions& load, RuntimeOptions options) {
+    TROUPE_TRY(auto driver, device::make_cuda_driver({}));
+    TROUPE_TRY(auto loaded, device::load_model(path, load, std::move(driver)));
+    options.depth = load.depth;
+    options.max_batch = load.max_batch;
+    if (options.trace.flight_dir.empty()) options.trace.flight_dir = testing::TempDir();
+    TROUPE_TRY(runtime, Runtime::start(options, std::move(loaded.driver), std::move(loaded.model)));
+    return success();
+  }
   std::size_t taken_ = 0;
   Error error_;
 };

@@ -107,7 +107,7 @@ TEST_P(CudaEquivalence, PreemptedRequestsComeBack) {
 TEST_P(CudaEquivalence, StepsThatFailAreDoneAgain) {
   const Streams want = alone();
   std::vector<fake_cuda::Fault> faults;
-  for (const auto [call, nth] : {std::pair{Call::kernel_launch, 60}, {Call::kernel_launch, 333}, {Call::kernel_launch, 700}, {Call::cudaMemcpyAsync, 21},
+  for (const auto& [call, nth] : {std::pair{Call::kernel_launch, 60}, {Call::kernel_launch, 333}, {Call::kernel_launch, 700}, {Call::cudaMemcpyAsync, 21},
                                  {Call::cudaMemcpyAsync, 44}, {Call::cudaEventRecord, 12}, {Call::cudaGraphLaunch, 3}, {Call::cudaGraphLaunch, 9},
                                  {Call::cudaStreamEndCapture, 1}}) {
     faults.push_back({.call = call, .nth = static_cast<std::uint64_t>(nth), .error = cudaErrorInvalidValue});
