@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tools/bench/lora_bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench/report.h"
@@ -19,6 +20,11 @@ namespace troupe::tools {
 namespace {
 
 using std::chrono::microseconds;
+
+// Where `tools/dev bench` runs, the default model's are there.
+constexpr const char* kAdapters = "tests/golden/smollm2/adapters";
+
+unsigned threads() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 // The control thread gets the last CPU for itself where there is more than one.
 int control_cpu() {
@@ -84,7 +90,7 @@ void add_roofline(Report& report, const MachineFigures& machine, const ModelSize
 }
 
 Result<void> bench_model(Report& report, const std::string& path) {
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  const unsigned threads = tools::threads();
   report.section("Machine, " + fmt::format("{} threads", threads));
   const MachineFigures machine = measure_machine(threads);
   report.add("memory, read", machine.read_gb_s, "GB/s");
@@ -123,6 +129,11 @@ Result<void> answer(const std::string& path, std::uint32_t max_batch, std::uint3
   return model->stop();
 }
 
+Result<void> bench_adapters(const std::string& model, const std::string& adapters) {
+  Report report;
+  return bench_lora(report, model, adapters, threads());
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -137,6 +148,9 @@ Result<void> bench(const std::string& json) {
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
+    if (std::filesystem::exists(kAdapters)) {
+      TROUPE_TRY(bench_lora(report, model, kAdapters, threads()));
+    }
   } else {
     std::fputs("bench: no default model (TROUPE_DEFAULT_MODEL): its part is left out\n", stderr);
   }
@@ -154,11 +168,14 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
   } else if (args.size() == 1 && args[0] == "--trace") {
     done = troupe::tools::bench_recording();
+  } else if (args.size() == 3 && args[0] == "--lora") {
+    done = troupe::tools::bench_adapters(args[1], args[2]);
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], static_cast<std::uint32_t>(std::strtoul(args[2].c_str(), nullptr, 10)),
                                  static_cast<std::uint32_t>(std::strtoul(args[3].c_str(), nullptr, 10)));
   } else {
-    std::fputs("usage: bench [--json FILE] | bench --trace | bench --answer MODEL MAX_BATCH THREADS\n", stderr);
+    std::fputs("usage: bench [--json FILE] | bench --trace | bench --lora MODEL ADAPTERS | bench --answer MODEL MAX_BATCH THREADS\n",
+               stderr);
     return 2;
   }
   if (done) return 0;
