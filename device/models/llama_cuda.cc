@@ -13,6 +13,7 @@
 #include "device/models/device_weights.h"
 #include "device/models/graph_cache.h"
 #include "device/models/llama_forward.h"
+#include "device/models/lora.h"
 #include "device/models/upload.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/families.h"
@@ -30,13 +31,12 @@ Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}
 // Where a step's parameters lie in its upload memory, and in the device's copy of it. What a step has most of comes last, so
 // that the copy ends behind what there is of it.
 struct UploadLayout {
-  std::size_t cell_arrays = 0, rows = 0, runs = 0, ids = 0, changes = 0, bytes = 0;
+  std::size_t cell_arrays = 0, rows = 0, ids = 0, changes = 0, bytes = 0;
 
   UploadLayout() = default;
   UploadLayout(const LlamaOptions& o, const kernels::BlockTables& tables) {
     rows = take(cell_arrays, max_cell_arrays(o) * sizeof(DevicePtr));
-    runs = take(rows, o.max_rows * sizeof(kernels::StepRow));
-    ids = take(runs, o.max_rows * sizeof(kernels::LoraRun));
+    ids = take(rows, o.max_rows * sizeof(kernels::StepRow));
     changes = take(ids, o.max_step_tokens * sizeof(std::uint32_t));
     bytes = take(changes, std::size_t{o.max_rows} * tables.blocks_per_slot * sizeof(kernels::TableChange));
   }
@@ -70,6 +70,9 @@ class LlamaOnCuda final : public LlamaCudaModel {
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
   void fed_step_settled(Ticket ticket) override;
+  Result<void> load_adapter(std::uint32_t slot, const std::string& path) override;
+  Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
+  Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
   std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(kv_) / kv_.n_blocks; }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
@@ -94,7 +97,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
   Result<void> forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens, Stream stream);
   Result<void> replay(std::uint32_t size, Ticket ticket, const kernels::FeedArgs& feed, Stream stream);
   Result<std::optional<Graph>> capture(std::uint32_t size, const kernels::FeedArgs& feed, Stream stream);
-  void layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs);
+  void layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs = 0);
   void drop(Graph graph);
   Result<void> check_copy(std::span<const BlockId> blocks) const;
   template <class T>
@@ -116,6 +119,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
   kernels::BlockTables tables_;
   LlamaScratch scratch_;
   LlamaAdapters adapters_;
+  std::vector<kernels::LoraRun> lora_runs_;  // of the step that is being enqueued
   UploadLayout layout_;
   std::byte* params_ = nullptr;                // the device's copy of a step's parameters
   kernels::RowReadback* readback_ = nullptr;   // [max_rows]
@@ -149,7 +153,6 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   TROUPE_TRY(const auto target, driver_.kernel_target());
   // How one mma rounds inside is the machine's own.
   info_ = llama_info(c, weights, o, "cuda/" + target + "/bf16/kv-bf16");
-  if (o.max_loras != 0) return Error{ErrorCode::unsupported, driver_.name() + " runs no adapters: load the model with max_loras 0"};
 
   TROUPE_TRY(weights_, on_device(weights, c, memory_, driver_));
   TROUPE_TRY(double* const inv_freq, memory_.get<double>(c.inv_freq.size()));
@@ -172,9 +175,21 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   kernel_options_.max_decode_tokens = static_cast<std::uint32_t>(std::min<std::size_t>({o.max_rows, 64, most}));
   TROUPE_TRY(kernel_options_.partial, memory_.get<float>(a_token * kernel_options_.max_decode_tokens));
 
-  TROUPE_TRY(adapters_.init(memory_, c, 0, 0));
+  TROUPE_TRY(adapters_.init(memory_, c, o.max_loras, o.max_lora_rank));
+  if (o.max_loras != 0) {
+    kernel_options_.max_lora_rank = o.max_lora_rank;
+    TROUPE_TRY(kernel_options_.lora_shrunk, memory_.get<float>(kernels::lora_scratch_floats(o.max_step_tokens, o.max_lora_rank)));
+  }
+  lora_runs_.resize(o.max_rows);
   flights_.resize(std::size_t{o.max_depth} + 1);
   return success();
+}
+
+// By a stream of its own; what it writes no step in flight reads.
+Result<void> LlamaOnCuda::load_adapter(std::uint32_t slot, const std::string& path) {
+  TROUPE_TRY(const auto adapter, LoraAdapter::open(path, config_));
+  TROUPE_TRY(driver_.bind_thread());
+  return adapters_.upload(slot, adapter, [this](std::span<const UploadPiece> pieces) { return upload(driver_, pieces); });
 }
 
 // The kernels are launched on the vendor's stream.
@@ -221,7 +236,7 @@ Result<DevicePtr> LlamaOnCuda::decode_batch_fed(const StepView& step, Stream str
   auto* const up = static_cast<std::byte*>(step.upload);
   std::copy(step.cell_arrays.begin(), step.cell_arrays.end(), reinterpret_cast<DevicePtr*>(up + layout_.cell_arrays));
   auto* const rows = reinterpret_cast<kernels::StepRow*>(up + layout_.rows);
-  const StepShape shape = to_kernels(step, rows, reinterpret_cast<kernels::LoraRun*>(up + layout_.runs));
+  const StepShape shape = to_kernels(step, rows, lora_runs_.data());
   const auto n = static_cast<std::uint32_t>(step.rows.size());
   // A power of two, so that few graphs serve all sizes.
   const std::uint32_t n_rows = by_graph(shape) ? std::min(std::bit_ceil(n), options_.max_rows) : n;
@@ -261,12 +276,13 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
     TROUPE_TRY(driver_.launched(stream));
     return replay(n_rows, step.ticket, feed, stream);
   }
-  layers(feed, n_tokens, shape.n_outputs);
+  layers(feed, n_tokens, shape.n_outputs, shape.n_lora_runs);
   return driver_.launched(stream);
 }
 
-void LlamaOnCuda::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs) {
-  llama_layers(*kernels_, config_, weights_, inv_freq_, scratch_, kv_, feed, {}, n_tokens, n_outputs);
+void LlamaOnCuda::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs) {
+  llama_layers(*kernels_, config_, weights_, inv_freq_, scratch_, kv_, feed, {{lora_runs_.data(), n_lora_runs}, &adapters_}, n_tokens,
+               n_outputs);
 }
 
 // The layers of a decode step of `size` rows: by its graph, which is captured if it is not there; without one, launched.

@@ -12,7 +12,7 @@
 // R4: an upload area or a graph is used again only when the step that uses it has settled (fed_step_settled); until then a
 // step that brings the same area is refused.
 //
-// Threads: as LlamaModel (llama.h). Nothing is allocated after create() but at the first step of a stream and at captures.
+// Threads: as LlamaModel (llama.h); load_adapter by any, which it binds to the device. Nothing is allocated after create() but at the first step of a stream and at captures.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct GraphFigures {
 class LlamaCudaModel : public ModelDeviceFeed {
  public:
   // The driver must outlive the model; the calling thread has bound its device. The source is not needed afterwards. Errors:
-  // bad_file and unsupported of the tensors; bad_request: an option out of its range; unsupported: options.exact, adapters, or
-  // heads of a size that the kernels don't take; what the driver says.
+  // bad_file and unsupported of the tensors; bad_request: an option out of its range; unsupported: options.exact, or heads of a
+  // size that the kernels don't take; what the driver says.
   static Result<std::unique_ptr<LlamaCudaModel>> create(std::shared_ptr<const TensorSource> source, ModelConfig config,
                                                         const LlamaOptions& options, Driver& driver);
 

@@ -59,8 +59,9 @@ class Upload {
   Result<void> close() {
     Result<void> first = success();
     const auto keep = [&](Result<void> done) {
-      if (!done && first) first = std::move(done);
-      return first.has_value();
+      const bool well = done.has_value();
+      if (!well && first) first = std::move(done);
+      return well;
     };
     if (copies_) {
       if (!keep(wait())) return first;

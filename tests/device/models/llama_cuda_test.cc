@@ -170,6 +170,56 @@ TEST_F(LlamaCuda, BlocksAreCopiedOutAndIn) {
   EXPECT_EQ(rig.model().copy_blocks_in(blocks, nullptr, 0).error().code, ErrorCode::bad_plan);
 }
 
+// Adapters: loaded beside the steps, shown and hidden; a row's bits are its own, and a slot that is not in the table is refused.
+TEST_F(LlamaCuda, AdaptersInTheirSlots) {
+  const std::string file = "tests/golden/tiny-llama/tiny-llama.F32.gguf", folder = "tests/golden/tiny-llama/adapters/";
+  LlamaOptions o = small();
+  o.max_loras = 2;
+  CudaRig plain(file, small()), rig(file, o);
+  const auto want = plain.run({{.slot = 0, .position = 0, .ids = {5, 6, 7}}});
+  const auto refused = rig.launch({{.slot = 0, .position = 0, .ids = {5, 6, 7}, .adapter = 1}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::bad_plan);
+  ASSERT_TRUE(rig.model().load_adapter(1, folder + "all-r4"));
+  ASSERT_TRUE(rig.model().load_adapter(2, folder + "qv-r8"));
+  ASSERT_TRUE(rig.model().show_adapter(1));
+  ASSERT_TRUE(rig.model().show_adapter(2));
+  const auto mixed = rig.run({{.slot = 0, .position = 0, .ids = {5, 6, 7}, .adapter = 2},
+                              {.slot = 1, .position = 0, .ids = {5, 6, 7}},
+                              {.slot = 2, .position = 0, .ids = {5, 6, 7}, .adapter = 1}});
+  EXPECT_TRUE(same_bits(mixed.logits[1], want.logits[0]));
+  EXPECT_FALSE(same_bits(mixed.logits[0], want.logits[0]));
+  EXPECT_FALSE(same_bits(mixed.logits[0], mixed.logits[2]));
+  // Decode: with an adapter launched, beside it and without replayed.
+  const auto next = rig.run({{.slot = 0, .position = 3, .ids = {8}, .adapter = 2}, {.slot = 1, .position = 3, .ids = {8}}});
+  EXPECT_EQ(rig.figures().replayed, 0u);
+  const auto base = rig.run({{.slot = 1, .position = 3, .ids = {8}}});
+  EXPECT_EQ(rig.figures().replayed, 1u);
+  EXPECT_TRUE(same_bits(next.logits[1], base.logits[0]));
+  // Out of the table, and another in its place.
+  ASSERT_TRUE(rig.model().hide_adapter(2));
+  EXPECT_FALSE(rig.launch({{.slot = 0, .position = 4, .ids = {8}, .adapter = 2}}));
+  ASSERT_TRUE(rig.model().load_adapter(2, folder + "all-r4"));
+  ASSERT_TRUE(rig.model().show_adapter(2));
+  const auto again = rig.run({{.slot = 3, .position = 0, .ids = {5, 6, 7}, .adapter = 2}});
+  EXPECT_TRUE(same_bits(again.logits[0], mixed.logits[2]));
+  // Whatever call of a load fails, the slot stays out of the table and nothing is left.
+  using fake_cuda::Call;
+  const auto usage = rig.driver().usage();
+  for (const Call call : {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync,
+                          Call::cudaEventRecord, Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost, Call::cudaStreamDestroy}) {
+    ASSERT_TRUE(rig.model().hide_adapter(1));
+    fake_cuda::inject({.call = call, .nth = 1, .error = cudaErrorInvalidValue});
+    const auto loaded = rig.model().load_adapter(1, folder + "all-r4");
+    ASSERT_FALSE(loaded) << fake_cuda::name(call);
+    EXPECT_EQ(loaded.error().code, ErrorCode::device_failed);
+    EXPECT_FALSE(rig.model().show_adapter(1));
+    EXPECT_EQ(rig.driver().usage().pinned_bytes, usage.pinned_bytes) << fake_cuda::name(call);
+    EXPECT_EQ(rig.driver().usage().events, usage.events) << fake_cuda::name(call);
+    EXPECT_EQ(rig.driver().usage().streams, usage.streams) << fake_cuda::name(call);
+  }
+}
+
 // Fewer graphs than sizes: the one used longest ago goes, and never one that a step in flight replays.
 TEST_F(LlamaCuda, GraphsAreBounded) {
   LlamaOptions o = small();
