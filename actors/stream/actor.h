@@ -47,6 +47,7 @@ class StreamShell final : public StreamActor::base {
 
   void enqueue(const Enqueue& m);
   void change(const ChangeTable& m);
+  Result<void> bind();
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
   bool mark_end(const LaunchedStep& step, Slot& slot);
   void enqueue(const CopyBlocks& m);
@@ -60,6 +61,7 @@ class StreamShell final : public StreamActor::base {
   std::shared_ptr<const Peers> peers_;
   Post post_;
   device::Stream stream_ = 0;
+  bool bound_ = false;   // this actor's thread, to the device
   bool polled_ = false;  // the driver announces nothing
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<Slot>> places_;  // of copies; numbered after the ring's slots
