@@ -89,7 +89,8 @@ Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapte
       const LoraPair& p = adapter.pair(layer, target);
       const std::size_t a_at = next, b_at = a_at + std::size_t{max_rank_} * shape.cols;
       next = b_at + std::size_t{max_rank_} * shape.rows;
-      const kernels::LoraWeight& w = entries.emplace_back(kernels::LoraWeight{weights_[slot] + a_at, weights_[slot] + b_at, p.rank, p.scale});
+      const kernels::LoraWeight& w =
+          entries.emplace_back(kernels::LoraWeight{weights_[slot] + a_at, weights_[slot] + b_at, p.rank, p.scale});
       pieces.push_back({address(&table_[(layer * kLoraTargets + i) * states_.size() + slot]), &w, sizeof w});
       float *a = image.data() + a_at, *b = image.data() + b_at;
       if (p.rank == 0) continue;

@@ -121,9 +121,9 @@ class LlamaOnCuda final : public LlamaCudaModel {
   LlamaAdapters adapters_;
   std::vector<kernels::LoraRun> lora_runs_;  // of the step that is being enqueued
   UploadLayout layout_;
-  std::byte* params_ = nullptr;                // the device's copy of a step's parameters
-  kernels::RowReadback* readback_ = nullptr;   // [max_rows]
-  float* logits_out_ = nullptr;                // [max_logits_rows][vocab]
+  std::byte* params_ = nullptr;               // the device's copy of a step's parameters
+  kernels::RowReadback* readback_ = nullptr;  // [max_rows]
+  float* logits_out_ = nullptr;               // [max_logits_rows][vocab]
   std::vector<Flight> flights_;
   std::optional<Forwarded> forwarded_;
   GraphCache graphs_;
@@ -135,10 +135,12 @@ Result<std::unique_ptr<LlamaCudaModel>> LlamaCudaModel::create(std::shared_ptr<c
                                                                const LlamaOptions& options, Driver& driver) {
   TROUPE_TRY(check(options));
   if (options.exact) {
-    return Error{ErrorCode::unsupported, driver.name() + " computes in BF16 with 32-bit sums: there is no exact mode; leave it out, or use host:0"};
+    return Error{ErrorCode::unsupported,
+                 driver.name() + " computes in BF16 with 32-bit sums: there is no exact mode; leave it out, or use host:0"};
   }
   if (config.head_dim % 2 != 0 || config.head_dim > 256) {
-    return Error{ErrorCode::unsupported, fmt::format("heads of {} elements: {} takes even sizes up to 256", config.head_dim, driver.name())};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("heads of {} elements: {} takes even sizes up to 256", config.head_dim, driver.name())};
   }
   TROUPE_TRY(const auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnCuda>(options, std::move(config), driver);
@@ -211,7 +213,8 @@ Result<LlamaOnCuda::Flight*> LlamaOnCuda::take_flight(const StepView& step) {
     }
     if (f.upload == nullptr) free = &f;
   }
-  if (free == nullptr) return Error{ErrorCode::ring_exhausted, fmt::format("more than {} steps in flight: settle one first", flights_.size())};
+  if (free == nullptr)
+    return Error{ErrorCode::ring_exhausted, fmt::format("more than {} steps in flight: settle one first", flights_.size())};
   *free = {step.ticket, step.upload};
   return free;
 }
@@ -255,7 +258,8 @@ Result<DevicePtr> LlamaOnCuda::decode_batch_fed(const StepView& step, Stream str
   return address(scratch_.logits);
 }
 
-Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens, Stream stream) {
+Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens,
+                                  Stream stream) {
   kernels_->apply_changes(tables_, param<kernels::TableChange>(layout_.changes), static_cast<std::uint32_t>(step.deltas.size()));
   kernels::FeedArgs feed;
   feed.rows = param<kernels::StepRow>(layout_.rows);

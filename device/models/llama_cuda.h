@@ -12,7 +12,8 @@
 // R4: an upload area or a graph is used again only when the step that uses it has settled (fed_step_settled); until then a
 // step that brings the same area is refused.
 //
-// Threads: as LlamaModel (llama.h); load_adapter by any, which it binds to the device. Nothing is allocated after create() but at the first step of a stream and at captures.
+// Threads: as LlamaModel (llama.h); load_adapter by any, which it binds to the device. Nothing is allocated after create() but at the first
+// step of a stream and at captures.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +43,10 @@ class LlamaCudaModel : public ModelDeviceFeed {
   static Result<std::unique_ptr<LlamaCudaModel>> create(std::shared_ptr<const TensorSource> source, ModelConfig config,
                                                         const LlamaOptions& options, Driver& driver);
 
-  // Refused before anything is enqueued: what check_step refuses; bad_plan: more ids than a step has, or table changes than max_rows tables hold, no upload
-  // memory, argmax_batch_to_feed of another step than decode_batch_fed took last; ring_exhausted: more than max_depth + 1 steps
-  // in flight, or the upload memory of one of them. A step that fails later has left a part of itself on the stream.
-  // While the device runs, a row whose positions lack a KV block is poisoned alone (kernels.h, feed_resolve).
+  // Refused before anything is enqueued: what check_step refuses; bad_plan: more ids than a step has, or table changes than max_rows tables
+  // hold, no upload memory, argmax_batch_to_feed of another step than decode_batch_fed took last; ring_exhausted: more than max_depth + 1
+  // steps in flight, or the upload memory of one of them. A step that fails later has left a part of itself on the stream. While the device
+  // runs, a row whose positions lack a KV block is poisoned alone (kernels.h, feed_resolve).
 
   virtual GraphFigures graph_figures() const = 0;  // the stream actor's thread
 };

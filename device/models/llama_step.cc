@@ -99,8 +99,8 @@ Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, c
   return scratch;
 }
 
-Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, const ModelConfig& config,
-                                 const kernels::BlockTables& tables, const LlamaAdapters& adapters) {
+Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, const ModelConfig& config, const kernels::BlockTables& tables,
+                                 const LlamaAdapters& adapters) {
   if (step.rows.size() > o.max_rows) return bad_plan(fmt::format("{} rows in a step; the model takes {}", step.rows.size(), o.max_rows));
   if (step.cell_arrays.size() > max_cell_arrays(o)) {
     return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), max_cell_arrays(o)));
@@ -153,8 +153,9 @@ StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::Lora
   for (std::size_t r = 0; r < step.rows.size(); ++r) {
     const DeviceRow& row = step.rows[r];
     const std::uint32_t output = row.wants_token ? shape.n_outputs++ : kernels::kNone;
-    rows[r] = {row.slot,     row.position, row.n_tokens, row.source == FeedSource::Kind::feed ? 1u : 0u, row.index,  row.feed_cells,
-               row.feed_tag, row.mask.a,   row.mask.b,   output,                                         row.logits_row};
+    rows[r] = {row.slot,   row.position,   row.n_tokens,  row.source == FeedSource::Kind::feed ? 1u : 0u,
+               row.index,  row.feed_cells, row.feed_tag,  row.mask.a,
+               row.mask.b, output,         row.logits_row};
     if (row.logits_row != DeviceRow::kNone) shape.n_logits = std::max(shape.n_logits, row.logits_row + 1);
     shape.decode = shape.decode && row.wants_token && row.n_tokens == 1;
     if (row.adapter_slot != 0) {

@@ -28,10 +28,10 @@ struct LlamaOptions {
   std::uint32_t max_logits_rows = 8;
   std::uint32_t n_slots = 64;  // block tables
   std::uint32_t max_depth = 2;
-  std::uint32_t max_loras = 0;      // adapter slots
+  std::uint32_t max_loras = 0;  // adapter slots
   std::uint32_t max_lora_rank = 16;
-  std::uint32_t context_limit = 0;  // at most the model's context; 0 = the model's
-  Shared<TokenTable> tokens;        // for ModelInfo
+  std::uint32_t context_limit = 0;                  // at most the model's context; 0 = the model's
+  Shared<TokenTable> tokens;                        // for ModelInfo
   kernels::Target target = kernels::best_target();  // host; all give the same bits
   std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
 };
@@ -55,10 +55,10 @@ Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& optio
                                  const kernels::BlockTables& tables, const LlamaAdapters& adapters);
 
 struct StepShape {
-  std::uint32_t n_outputs = 0;    // rows that want a token
-  std::uint32_t n_logits = 0;     // rows of the logits that are read back
+  std::uint32_t n_outputs = 0;  // rows that want a token
+  std::uint32_t n_logits = 0;   // rows of the logits that are read back
   std::uint32_t n_lora_runs = 0;
-  bool decode = false;            // every row is one token, and wants one
+  bool decode = false;  // every row is one token, and wants one
 };
 
 // Of a step that check_step took. rows: [step.rows.size()]; runs: room for as many.

@@ -111,7 +111,7 @@ class Upload {
   std::array<Area, 2> areas_;
   std::size_t current_ = 0, filled_ = 0;
   std::vector<UploadPiece> filled_pieces_;  // of the current area, not enqueued yet
-  bool copies_ = false;  // some may be under way
+  bool copies_ = false;                     // some may be under way
 };
 
 }  // namespace

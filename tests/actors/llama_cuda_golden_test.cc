@@ -21,10 +21,10 @@ struct Tiny {
   const char* type;  // of a GGUF; "": the safetensors
 };
 constexpr Tiny kTiny[] = {
-    {"tiny-llama", "F32"},    {"tiny-llama", "F16"},    {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"}, {"tiny-llama", "Q4_0"},
-    {"tiny-llama", "Q4_1"},   {"tiny-llama", ""},       {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
-    {"tiny-llama3", ""},      {"tiny-mistral", ""},     {"tiny-mistral-swa", ""}, {"tiny-qwen2", "Q8_0"}, {"tiny-qwen2", ""},
-    {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},
+    {"tiny-llama", "F32"},  {"tiny-llama", "F16"}, {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"},   {"tiny-llama", "Q4_0"},
+    {"tiny-llama", "Q4_1"}, {"tiny-llama", ""},    {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
+    {"tiny-llama3", ""},    {"tiny-mistral", ""},  {"tiny-mistral-swa", ""}, {"tiny-qwen2", "Q8_0"},   {"tiny-qwen2", ""},
+    {"tiny-qwen3", "BF16"}, {"tiny-qwen3", ""},
 };
 
 struct Wanted {
@@ -84,7 +84,8 @@ TEST_P(CudaGolden, GreedyIdsInFull) {
   const Tiny tiny = GetParam();
   const std::string folder = std::string("tests/golden/") + tiny.model, type = tiny.type;
   std::vector<Wanted> wanted;
-  for (golden::Case& c : golden::read_cases(folder + (type.empty() ? "/golden.json" : "/golden." + type + ".json"))) wanted.push_back({std::move(c), ""});
+  for (golden::Case& c : golden::read_cases(folder + (type.empty() ? "/golden.json" : "/golden." + type + ".json")))
+    wanted.push_back({std::move(c), ""});
   ASSERT_FALSE(wanted.empty());
   CudaRuntime on(type.empty() ? folder : folder + "/" + tiny.model + "." + type + ".gguf", test::small_load(2));
   ASSERT_TRUE(on.started()) << on.error().what;

@@ -47,7 +47,7 @@ Streams run(std::uint32_t depth, std::uint64_t apart, const std::vector<Request>
   return on.finish();
 }
 
-class CudaEquivalence : public testing::TestWithParam<std::uint32_t> {
+class CudaControl : public testing::Test {
  protected:
   void SetUp() override {
     fake_cuda::reset({.jitter = 3});
@@ -83,6 +83,8 @@ class CudaEquivalence : public testing::TestWithParam<std::uint32_t> {
   std::vector<Request> requests;
 };
 
+class CudaEquivalence : public CudaControl, public testing::WithParamInterface<std::uint32_t> {};
+
 TEST_P(CudaEquivalence, StreamsAreThoseOfEachRequestAlone) {
   mask(alone());
   const Streams want = alone();
@@ -113,6 +115,17 @@ TEST_P(CudaEquivalence, StepsThatFailAreDoneAgain) {
     faults.push_back({.call = call, .nth = 1 + faults.size() % 3, .error = cudaErrorInvalidValue});
   }
   expect_same(want, run(GetParam(), 3, requests, test::small_load(4), {}, faults));
+}
+
+// Negative control: rows that were launched with an older mask are kept on purpose.
+TEST_F(CudaControl, AMaskThatComesTooLateShows) {
+  requests = {request(3)};
+  mask(alone());
+  const Streams want = alone();
+  expect_same(want, run(3, 0, requests, test::small_load(4)));
+  RuntimeOptions wrong;
+  wrong.fault = actors::SchedulerFault::ignore_mask_change;
+  EXPECT_NE(run(3, 0, requests, test::small_load(4), wrong), want);
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, CudaEquivalence, testing::Values(1, 2, 3, 4));

@@ -134,7 +134,8 @@ TEST_F(LlamaCuda, AReplayedStepHasTheBitsOfOneThatIsLaunched) {
     for (std::uint32_t s = 0; s + i < ids.size(); ++s) EXPECT_TRUE(same_bits(r.logits[s], want[s][i])) << s << " " << i;
     rows.clear();
     for (std::uint32_t s = 0; s + i < ids.size(); ++s) {
-      rows.push_back({.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .feed_ring = r.ring, .feed_row = s, .feed_tag = r.tag});
+      rows.push_back(
+          {.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .feed_ring = r.ring, .feed_row = s, .feed_tag = r.tag});
     }
     r = graphs.run(rows);
   }
@@ -206,8 +207,9 @@ TEST_F(LlamaCuda, AdaptersInTheirSlots) {
   // Whatever call of a load fails, the slot stays out of the table and nothing is left.
   using fake_cuda::Call;
   const auto usage = rig.driver().usage();
-  for (const Call call : {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync,
-                          Call::cudaEventRecord, Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost, Call::cudaStreamDestroy}) {
+  for (const Call call :
+       {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync, Call::cudaEventRecord,
+        Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost, Call::cudaStreamDestroy}) {
     ASSERT_TRUE(rig.model().hide_adapter(1));
     fake_cuda::inject({.call = call, .nth = 1, .error = cudaErrorInvalidValue});
     const auto loaded = rig.model().load_adapter(1, folder + "all-r4");
@@ -225,10 +227,12 @@ TEST_F(LlamaCuda, GraphsAreBounded) {
   LlamaOptions o = small();
   o.max_graphs = 2;
   CudaRig rig(kPath, o);
-  RigResult r = rig.run({{.slot = 0, .position = 0, .ids = {5}}, {.slot = 1, .position = 0, .ids = {6}}, {.slot = 2, .position = 0, .ids = {7}}});
+  RigResult r =
+      rig.run({{.slot = 0, .position = 0, .ids = {5}}, {.slot = 1, .position = 0, .ids = {6}}, {.slot = 2, .position = 0, .ids = {7}}});
   for (std::uint32_t i = 0; i < 12; ++i) {
     std::vector<RigRow> rows;
-    for (std::uint32_t s = 0; s < 1 + i / 4; ++s) rows.push_back({.slot = s, .position = (s < 2 ? 1 : 2) + i % 4 + (s < 1 ? i / 4 * 4 : 0), .ids = {5 + i}});
+    for (std::uint32_t s = 0; s < 1 + i / 4; ++s)
+      rows.push_back({.slot = s, .position = (s < 2 ? 1 : 2) + i % 4 + (s < 1 ? i / 4 * 4 : 0), .ids = {5 + i}});
     r = rig.run(rows);
     EXPECT_LE(rig.driver().usage().graphs, 2u);
   }
@@ -324,11 +328,13 @@ TEST(LlamaCudaFault, LoadingGivesEverythingBack) {
         fake_cuda::reset();
         {
           auto driver = cuda_driver();
-          fake_cuda::inject({.call = call, .nth = nth, .error = sticky ? cudaErrorIllegalAddress : cudaErrorInvalidValue, .sticky = sticky});
+          fake_cuda::inject(
+              {.call = call, .nth = nth, .error = sticky ? cudaErrorIllegalAddress : cudaErrorInvalidValue, .sticky = sticky});
           auto made = LlamaCudaModel::create(source, config, small(), *driver);
           failed = !made;
           const ErrorCode code = failed ? made.error().code : ErrorCode::none;
-          EXPECT_TRUE(!failed || code == (sticky ? ErrorCode::device_lost : ErrorCode::device_failed)) << fake_cuda::name(call) << " " << nth;
+          EXPECT_TRUE(!failed || code == (sticky ? ErrorCode::device_lost : ErrorCode::device_failed))
+              << fake_cuda::name(call) << " " << nth;
         }
         for (const std::string& report : fake_cuda::take_reports()) ADD_FAILURE() << fake_cuda::name(call) << " " << nth << ": " << report;
         if (!sticky) {

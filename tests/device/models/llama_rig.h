@@ -50,7 +50,7 @@ inline RigModel open_model(const std::string& path) {
 struct RigRow {
   std::uint32_t slot = 0;
   std::uint32_t position = 0;
-  std::vector<Token> ids = {};       // empty: fed
+  std::vector<Token> ids = {};  // empty: fed
   std::uint32_t feed_ring = 0;  // fed: from this ring slot's cells,
   std::uint32_t feed_row = 0;   // this row of them,
   std::uint32_t feed_tag = 0;   // with this tag
@@ -67,7 +67,8 @@ struct RigResult {
 };
 
 // How a model comes to be on a driver: Model::create of llama.h, or of another device's.
-using MakeModel = Result<std::unique_ptr<ModelDeviceFeed>> (*)(std::shared_ptr<const TensorSource>, ModelConfig, const LlamaOptions&, Driver&);
+using MakeModel = Result<std::unique_ptr<ModelDeviceFeed>> (*)(std::shared_ptr<const TensorSource>, ModelConfig, const LlamaOptions&,
+                                                               Driver&);
 
 template <class Model>
 Result<std::unique_ptr<ModelDeviceFeed>> make_model(std::shared_ptr<const TensorSource> source, ModelConfig config,
