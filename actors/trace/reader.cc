@@ -11,6 +11,7 @@ namespace troupe::actors::trace {
 namespace {
 
 constexpr std::size_t kMostTypes = 1024;
+constexpr TimeNs kLatest = TimeNs{1} << 61;  // no machine runs that long: who looks at recordings may add and subtract
 
 Error bad(std::string what) { return Error{ErrorCode::bad_file, std::move(what)}; }
 
@@ -148,6 +149,7 @@ bool Reader::read_record(Decoder& d, ReadTable& table, TimeNs& time) {
   }
   if (d.zigzag(step)) return false;
   time = static_cast<TimeNs>(static_cast<std::uint64_t>(time) + static_cast<std::uint64_t>(step));
+  if (time < 0 || time > kLatest) return false;
   h.time = time;
   std::uint32_t type = 0;
   if (h.kind != RecordKind::lost) {
