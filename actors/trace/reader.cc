@@ -101,7 +101,7 @@ Result<bool> Reader::read_header() {
   }
   header.configs_bytes.clear();
   header_ = std::move(header);
-  at_ = kFilePrefix + size;
+  at_ = header_bytes_ = kFilePrefix + size;
   return true;
 }
 
@@ -200,6 +200,7 @@ Result<Recording> parse_recording(const std::uint8_t* data, std::size_t size) {
   r.cut_bytes = reader.pending();
   r.unknown = reader.unknown();
   r.bytes = size;
+  r.header_bytes = reader.header_bytes();
   // Blocks take one sender's records after the other's; a sender's own are in its order, which equal times keep.
   std::stable_sort(r.events.begin(), r.events.end(), [](const Event& a, const Event& b) { return a.head.time < b.head.time; });
   for (std::uint32_t i = 0; i < r.events.size(); ++i) {

@@ -324,21 +324,58 @@ TEST(Program, TraceNamesTheOverRunThatVerifyFound) {
   EXPECT_EQ(check.status, 1);
 }
 
-TEST(Program, ARedactedRecordingHasNoTexts) {
-  const std::string recording = ::testing::TempDir() + "/redacted.trace";
-  const std::string input = R"({"id": 1, "prompt_ids": [5, 6, 7], "max_tokens": 8, "stop": ["a secret stop"]})";
-  ASSERT_EQ(troupe({"run", "--trace", recording, "--trace-redact", "-"}, input + "\n").status, 0);
-  std::ifstream in(recording, std::ios::binary);
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
   std::stringstream bytes;
   bytes << in.rdbuf();
-  EXPECT_EQ(bytes.str().find("secret"), std::string::npos);
+  return bytes.str();
+}
+
+TEST(Program, ARedactedRecordingHasNeitherTextsNorIds) {
+  const std::string recording = ::testing::TempDir() + "/redacted.trace";
+  const std::string input = R"({"id": 1, "prompt_ids": [101, 97, 113, 89, 103, 107], "max_tokens": 8, "stop": ["a secret stop"]})";
+  const std::string prompt = "\x06\x65\x61\x71\x59\x67\x6b";  // as it is encoded: the length, then the ids
+  ASSERT_EQ(troupe({"run", "--trace", recording, "--trace-redact", "-"}, input + "\n").status, 0);
+  EXPECT_EQ(contents(recording).find("secret"), std::string::npos);
+  EXPECT_EQ(contents(recording).find(prompt.substr(1)), std::string::npos);
   const Ran check = troupe({"trace", "check", recording});
   EXPECT_NE(check.out.find("the rules hold"), std::string::npos) << check.out << check.err;
+  EXPECT_NE(check.out.find("it is redacted"), std::string::npos) << check.out;
+  EXPECT_NE(troupe({"trace", "request", recording, "1"}).out.find("6 prompt tokens"), std::string::npos) << "lengths stay";
   ASSERT_EQ(troupe({"run", "--trace", recording, "-"}, input + "\n").status, 0);
-  std::ifstream again(recording, std::ios::binary);
-  std::stringstream open;
-  open << again.rdbuf();
-  EXPECT_NE(open.str().find("secret"), std::string::npos) << "the control: it would be found";
+  EXPECT_NE(contents(recording).find("secret"), std::string::npos) << "the control: it would be found";
+  EXPECT_NE(contents(recording).find(prompt), std::string::npos) << "the control: they would be found";
+}
+
+// A program that is asked while it runs: one request has ended, and it waits for the next.
+TEST(Program, Sigusr1WritesTheLastMessagesOutAndSaysWhere) {
+  const std::string folder = ::testing::TempDir() + "/usr1";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string script = R"(mkfifo "$3/in"
+TMPDIR="$3" "$1" --model "$2" --max-batch 8 run - <"$3/in" >"$3/out" 2>"$3/err" & pid=$!
+exec 9>"$3/in"
+echo '{"id": 1, "prompt_ids": [5, 6, 7], "max_tokens": 20, "ignore_eos": true}' >&9
+until [ -s "$3/out" ]; do kill -0 $pid || exit 91; sleep 0.05; done
+kill -USR1 $pid
+until grep -q 'last messages' "$3/err"; do kill -0 $pid || exit 92; sleep 0.05; done
+echo '{"id": 2, "prompt_ids": [5, 6, 7], "max_tokens": 3, "ignore_eos": true}' >&9
+exec 9>&-
+wait $pid)";
+  const Ran ran = run_program("/bin/sh", {"-c", script, "sh", "tools/troupe/troupe", kModel, folder});
+  const std::string err = contents(folder + "/err");
+  ASSERT_EQ(ran.status, 0) << ran.err << err << "it goes on, and ends as if nothing had happened";
+  EXPECT_EQ(lines(contents(folder + "/out")).size(), 2u);
+  const std::string said = "troupe: the last messages are in ";
+  const std::size_t at = err.find(said);
+  ASSERT_NE(at, std::string::npos) << err;
+  const std::string path = err.substr(at + said.size(), err.find('\n', at) - at - said.size());
+  EXPECT_TRUE(path.starts_with(folder + "/troupe-flight-")) << path;
+  const Ran check = troupe({"trace", "check", path});
+  EXPECT_TRUE(check.out.starts_with("the rules hold: ")) << check.out << check.err;
+  const std::string story = troupe({"trace", "request", path, "1"}).out;
+  EXPECT_NE(story.find("got token 19"), std::string::npos) << story;
+  EXPECT_EQ(troupe({"trace", "request", path, "2"}).status, 3) << "it came later";
 }
 
 }  // namespace
