@@ -116,7 +116,7 @@ std::vector<std::uint8_t> file_of(std::uint32_t n, const std::vector<std::uint8_
   put_le(block.data() + 8, static_cast<std::uint32_t>(records.size()));
   put_le(block.data() + 12, n);
   block.insert(block.end(), records.begin(), records.end());
-  put_le(block.data() + 4, crc32(block.data() + 8, block.size() - 8));
+  put_le(block.data() + 4, crc32c(block.data() + 8, block.size() - 8));
   out.insert(out.end(), block.begin(), block.end());
   return out;
 }
@@ -171,7 +171,7 @@ TEST(Reader, SaysWhatIsWrongWithAHeader) {
   const auto said = [&](std::size_t at, std::uint32_t x, bool fix) {
     auto file = right;
     put_le(file.data() + at, x);
-    if (fix) put_le(file.data() + 12, crc32(file.data() + kFilePrefix, file.size() - kFilePrefix));
+    if (fix) put_le(file.data() + 12, crc32c(file.data() + kFilePrefix, file.size() - kFilePrefix));
     const auto r = parse_recording(file.data(), file.size());
     return r ? "" : r.error().what;
   };

@@ -27,7 +27,7 @@ inline std::vector<std::uint8_t> fuzz_header(const std::uint8_t* data, std::size
   std::vector<std::uint8_t> file(kFilePrefix);
   std::copy(kFileMagic, kFileMagic + sizeof kFileMagic, file.begin());
   put_le(file.data() + 8, kFileVersion);
-  put_le(file.data() + 12, crc32(data, size));
+  put_le(file.data() + 12, crc32c(data, size));
   put_le(file.data() + 16, static_cast<std::uint32_t>(size));
   file.insert(file.end(), data, data + size);
   return file;
@@ -41,7 +41,7 @@ inline std::vector<std::uint8_t> fuzz_block(std::uint8_t n, const std::uint8_t* 
   put_le(block.data() + 8, static_cast<std::uint32_t>(size));
   put_le(block.data() + 12, std::uint32_t{n});
   block.insert(block.end(), data, data + size);
-  put_le(block.data() + 4, crc32(block.data() + 8, block.size() - 8));
+  put_le(block.data() + 4, crc32c(block.data() + 8, block.size() - 8));
   return block;
 }
 
