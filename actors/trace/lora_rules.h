@@ -27,8 +27,8 @@ class LoraRules {
     LoraCommand command;
   };
   std::uint64_t order_ = 0;
-  std::map<std::uint64_t, Command> open_;             // by id: not answered yet
-  std::map<RequestId, std::uint64_t> admits_;         // order of those that the controller has
+  std::map<std::uint64_t, Command> open_;      // by id: not answered yet
+  std::map<RequestId, std::uint64_t> admits_;  // order of those that the controller has
   std::string violation_;
 };
 

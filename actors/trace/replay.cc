@@ -260,7 +260,8 @@ class Replayer {
     const std::string lora = object({{"waiting", lora_.waiting()}, {"busy", lora_.busy() ? 1 : 0}}, lora_.check());
     const std::string spill = object({{"files", spill_.files()}, {"bytes", spill_.bytes()}});
     return fmt::format(
-        "{{\"dispatcher\": {},\n \"scheduler\": {},\n \"router\": {},\n \"device\": {},\n \"lora\": {},\n \"sampler\": {},\n \"spill\": {}}}",
+        "{{\"dispatcher\": {},\n \"scheduler\": {},\n \"router\": {},\n \"device\": {},\n \"lora\": {},\n \"sampler\": {},\n \"spill\": "
+        "{}}}",
         object({{"live", dispatcher_.live()}}), scheduler, router, device, lora, object({{"requests", sampler_.requests()}}), spill);
   }
 

@@ -50,7 +50,8 @@ Result<void> bench_replay(Report& report, const std::string& file, int cpu) {
   report.add("messages taken up again", static_cast<double>(again.handled), "");
   report.add("messages sent again, all the same", static_cast<double>(again.compared), "");
   report.add("records lost", static_cast<double>(figures.trace_lost), "");
-  report.add("bytes a message", static_cast<double>(recording.bytes - recording.header_bytes) / static_cast<double>(recording.sent_at.size()), "");
+  report.add("bytes a message",
+             static_cast<double>(recording.bytes - recording.header_bytes) / static_cast<double>(recording.sent_at.size()), "");
   report.add("times faster than it was", real / seconds, "");
   return success();
 }

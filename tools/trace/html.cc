@@ -79,7 +79,8 @@ std::string html(const Recording& r, std::size_t most) {
   const char* comma = "";
   for (const DeviceSpan& s : spans.device) {
     if (s.end < shown) continue;
-    data += fmt::format("{}\n[{:.3f},{:.3f},{},{}]", std::exchange(comma, ","), us(s.begin), us(s.end), quoted(s.name), quoted(seq_label(s.work)));
+    data += fmt::format("{}\n[{:.3f},{:.3f},{},{}]", std::exchange(comma, ","), us(s.begin), us(s.end), quoted(s.name),
+                        quoted(seq_label(s.work)));
   }
   return std::string(kPage[0]) + data + "]}" + std::string(kPage[1]);
 }

@@ -88,7 +88,8 @@ class Exporter {
     for (const DeviceSpan& s : spans_.device) {
       name_track(kStreamTrack, "device stream");
       const AnyMessage& work = r_.sent(s.work)->message;
-      slice(kStreamTrack, s, s.name, fmt::format(R"("{}":{})", std::holds_alternative<Enqueue>(work) ? "step" : "copy", quoted(label(work))));
+      slice(kStreamTrack, s, s.name,
+            fmt::format(R"("{}":{})", std::holds_alternative<Enqueue>(work) ? "step" : "copy", quoted(label(work))));
       if (const auto put = spans_.handled_at.find(s.work); put != spans_.handled_at.end()) {
         const HandledSpan& from = spans_.handled[put->second];
         arrow(track_of(from.who), from, s.begin, kStreamTrack, s, "runs");
@@ -118,7 +119,8 @@ class Exporter {
     at = std::clamp(std::min(at, to.begin), from.begin, from.end - 1);
     if (at > to.begin) return;
     const std::uint64_t id = ++arrows_;
-    add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from_track, us(at), id, quoted(name)));
+    add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from_track, us(at), id,
+                    quoted(name)));
     add(fmt::format(R"({{"ph":"f","bp":"e","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", to_track, us(to.begin), id,
                     quoted(name)));
   }

@@ -125,8 +125,9 @@ std::vector<std::uint8_t> file_of(std::uint32_t n, const std::vector<std::uint8_
 std::string said_of(std::uint16_t type, const std::vector<std::uint8_t>& body, std::uint64_t size) {
   Bytes b;
   b.byte(static_cast<std::uint8_t>(RecordKind::sent));
-  for (const std::uint64_t x : {std::uint64_t{3 << 8}, std::uint64_t{1}, std::uint64_t{0}, std::uint64_t{1}}) b.varint(x);  // seq, time, thread
-  for (const std::uint64_t x : {3 << 8, 4 << 8}) b.varint(x);                                                            // from, to
+  for (const std::uint64_t x : {std::uint64_t{3 << 8}, std::uint64_t{1}, std::uint64_t{0}, std::uint64_t{1}})
+    b.varint(x);                                               // seq, time, thread
+  for (const std::uint64_t x : {3 << 8, 4 << 8}) b.varint(x);  // from, to
   b.varint(type);
   for (int i = 0; i < 7; ++i) b.varint(0);  // cause, request, ticket, payloads
   b.varint(size);

@@ -1,8 +1,10 @@
 // The program from outside, on a tiny model: what it writes, and how it ends.
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -201,7 +203,9 @@ TEST(Program, RunGivesALineForEachRequest) {
 TEST(Program, SpillingChangesNoTokenAndLeavesNoFile) {
   std::string requests;
   for (int i = 0; i < 10; ++i)
-    requests += json::serialize(json::object{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 70}, {"ignore_eos", true}}) + "\n";
+    requests += json::serialize(
+                    json::object{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 70}, {"ignore_eos", true}}) +
+                "\n";
   const std::string folder = ::testing::TempDir() + "/spilled";
   const auto right = by_id(troupe({"run", "--block-size", "4", "-"}, requests).out);
   const Ran ran = troupe({"run", "--block-size", "4", "--kv-blocks", "60", "--spill-dir", folder, "-"}, requests);
@@ -234,7 +238,8 @@ this is no JSON
   ASSERT_EQ(results.size(), 8u);
   EXPECT_EQ(results.at("1").at("token_ids").as_array().size(), 3u);
   EXPECT_EQ(results.at("7").at("token_ids").as_array().size(), 3u);
-  const std::map<std::string, std::string> places = {{"null", ":2: "}, {"2", ":3: "}, {"3", ":4: "}, {"4", ":6: "}, {"5", ":7: "}, {"6", ":8: "}};
+  const std::map<std::string, std::string> places = {{"null", ":2: "}, {"2", ":3: "}, {"3", ":4: "},
+                                                     {"4", ":6: "},    {"5", ":7: "}, {"6", ":8: "}};
   for (const auto& [id, place] : places) {
     const std::string message(results.at(id).at("error").at("message").as_string());
     EXPECT_TRUE(message.starts_with(path + place)) << message;
@@ -308,6 +313,56 @@ TEST(Program, TraceChecksReplaysAndComparesWhatWasRecorded) {
   EXPECT_EQ(troupe({"trace", "check", path}).status, 3) << "it is no recording";
   EXPECT_EQ(troupe({"trace", "show", ahead, "nobody:1"}).status, 2);
   EXPECT_EQ(troupe({"trace", "polish", ahead}).status, 2);
+}
+
+// Every kind of workload: arrivals, stops, cancels, sampling, preemption, files of preempted sequences, a deadline, adapters
+// that come and go. The rules hold over what was recorded, and the cores send every message again.
+TEST(Program, TheRulesHoldOverRecordingsOfEveryWorkload) {
+  const std::string folder = "tests/golden/tiny-llama/adapters/", arrivals = workload_with_stops();
+  std::string crowd, adapters;
+  for (int i = 0; i < 12; ++i) {
+    json::object o{{"id", i}, {"prompt_ids", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 70}, {"ignore_eos", true}};
+    if (i == 7) o["deadline_ms"] = 40;
+    crowd += json::serialize(o) + "\n";
+    o["adapter"] = i % 3 == 0 ? "" : i % 3 == 1 ? "a" : "b";
+    if (i % 3 == 0) o.erase("adapter");
+    o["arrive_ms"] = 3 * i;
+    for (const char* name : {"a", "b"})
+      if (i % 6 == 0)
+        adapters += R"({"lora": {"load": {"name": ")" + std::string(name) + R"(", "dir": ")" + folder +
+                    (*name == 'a' ? "all-r4" : "qv-r8") + R"("}}, "at_ms": )" + std::to_string(3 * i) + "}\n";
+    adapters += json::serialize(o) + "\n";
+  }
+  const std::vector<std::string> small = {"--block-size", "4", "--kv-blocks", "60"};
+  const std::string spilled = ::testing::TempDir() + "/spilled-here";
+  struct {
+    const char* name;
+    const std::string& requests;
+    std::vector<std::string> flags;
+    const char* shows;  // a type of message without which the workload is not what it says
+  } const kinds[] = {{"arrivals", arrivals, {}, "CancelRequest"},
+                     {"preempted", crowd, small, "Apply"},
+                     {"spilled", crowd, {"--block-size", "4", "--kv-blocks", "60", "--spill-dir", spilled}, "StateRead"},
+                     {"adapters", adapters, {"--max-loras", "2"}, "ChangeTable"}};
+  for (const auto& kind : kinds) {
+    for (const char* depth : {"1", "2", "3", "4"}) {
+      const std::string what = std::string(kind.name) + " at depth " + depth, recording = ::testing::TempDir() + "/every.trace";
+      std::vector<std::string> args = {"run", "--depth", depth, "--trace", recording};
+      args.insert(args.end(), kind.flags.begin(), kind.flags.end());
+      args.push_back("-");
+      const Ran ran = troupe(args, kind.requests);
+      ASSERT_LE(ran.status, 1) << what << ran.err;
+      const Ran check = troupe({"trace", "check", recording});
+      EXPECT_TRUE(check.out.starts_with("the rules hold: ")) << what << check.out << check.err;
+      const Ran replay = troupe({"trace", "replay", recording});
+      std::uint64_t taken = 0, sent = 1, of = 0;
+      EXPECT_EQ(std::sscanf(replay.out.c_str(), "the same: %lu messages taken up, %lu of %lu sent again", &taken, &sent, &of), 3)
+          << what << replay.out << replay.err;
+      EXPECT_EQ(sent, of) << what;
+      EXPECT_GT(sent, 300u) << what;
+      EXPECT_NE(troupe({"trace", "print", "--type", kind.shows, recording}).out, "") << what;
+    }
+  }
 }
 
 TEST(Program, TraceNamesTheOverRunThatVerifyFound) {

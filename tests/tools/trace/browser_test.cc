@@ -1,6 +1,6 @@
 // What `troupe trace html` and `perfetto` write, in a real browser; the cases are browser.py's.
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <cstdlib>
 #include <filesystem>
