@@ -157,7 +157,7 @@ TEST(Reader, RefusesWhatIsMadeUp) {
   EXPECT_NE(said_of(9999, varints({0, 0}), 2), "") << "a type that the header does not have";
   EXPECT_NE(said_of(launch, varints({0, 0, 99, 1}), 4), "") << "a payload that was not written before";
   EXPECT_NE(said_of(launch, varints({0, 0, 0, 1}), 4), "") << "a launch without a plan";
-  EXPECT_EQ(said_of(kTypeOf<Deliver>, varints({0, 0, 1, 0, 0, 0}), 6), "") << "the control: an empty batch is read";
+  EXPECT_EQ(said_of(kTypeOf<Deliver>, varints({0, 0, 1, 0, 0, 0, 0}), 7), "") << "the control: an empty batch is read";
   for (const std::uint16_t type : {kTypeOf<Deliver>, kTypeOf<Sample>, kTypeOf<Sampled>, kTypeOf<Enqueue>})
     EXPECT_NE(said_of(type, varints({0, 0, 0}), 3), "") << type_name(type) << " without its payload";
   auto many = file_of(0xFFFFFFFF, {1});
