@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace troupe::actors::trace {
@@ -195,14 +196,21 @@ Result<Recording> parse_recording(const std::uint8_t* data, std::size_t size) {
   Recording r;
   r.header = reader.header();
   r.configs = reader.configs();
-  r.events = reader.take();
+  std::vector<Event> events = reader.take();
   r.damage = reader.damage();
   r.cut_bytes = reader.pending();
   r.unknown = reader.unknown();
   r.bytes = size;
   r.header_bytes = reader.header_bytes();
-  // Blocks take one sender's records after the other's; a sender's own are in its order, which equal times keep.
-  std::stable_sort(r.events.begin(), r.events.end(), [](const Event& a, const Event& b) { return a.head.time < b.head.time; });
+  // Blocks take one sender's records after the other's; a sender's own are in its order, which equal times keep. Sorted by
+  // index: events are large.
+  std::vector<std::uint32_t> order(events.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return events[a].head.time < events[b].head.time; });
+  r.events.reserve(events.size());
+  for (const std::uint32_t i : order) r.events.push_back(std::move(events[i]));
+  r.sent_at.reserve(events.size() / 2);
+  r.received_at.reserve(events.size() / 2);
   for (std::uint32_t i = 0; i < r.events.size(); ++i) {
     RecordHead& h = r.events[i].head;
     if (h.kind == RecordKind::lost) r.lost += h.seq;
