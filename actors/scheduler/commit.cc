@@ -36,7 +36,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   --r->n_rows;
   r->settled += f.n_tokens;
   r->failures = 0;
-  effects.emplace_back(std::in_place_type<Commit>, r->seq, r->epoch, r->settled);
+  effects.push_back(Commit{r->seq, r->epoch, r->settled});
   if (!f.produces) return;
   if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
