@@ -69,7 +69,8 @@ std::optional<std::uint32_t> LoraCore::State::choose(const LoraCommand& c) const
     const Slot& slot = slots[i];
     if (slot.ref.slot == 0) return i;
     if (slot.users > 0 || (!slot.retired && slot.name == standard && slot.name != c.name)) continue;
-    if (!best || (slot.retired != slots[*best].retired ? slot.retired : slot.used < slots[*best].used)) best = i;
+    const auto rank = [&](const Slot& s) { return s.retired ? 0 : s.name == c.name ? 1 : 2; };
+    if (!best || (rank(slot) != rank(slots[*best]) ? rank(slot) < rank(slots[*best]) : slot.used < slots[*best].used)) best = i;
   }
   return best;
 }

@@ -56,7 +56,8 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
 void SchedulerCore::deliver(SchedulerOutbox& out) {
   TokenBatch& staged = s_->staged;
   if (staged.events.empty() && staged.finishes.empty()) return;
-  if (s_->unanswered && s_->halted.code == ErrorCode::none) return;  // with the router's answer, when the step is on its way
+  if (s_->unanswered && !std::exchange(s_->due, true)) return;
+  s_->due = false;
   for (const std::uint32_t i : s_->text_due) s_->make_text(s_->live[i]);
   s_->text_due.clear();
   Draft<TokenBatch> batch = s_->token_batches.draft();

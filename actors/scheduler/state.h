@@ -167,6 +167,7 @@ struct SchedulerCore::State {
   Pool<SampleBatch> sample_batches;
   Pool<TokenBatch> token_batches;
   TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
+  bool due = false;                          // it was held back once
   std::vector<std::uint32_t> text_due;       // indices in `live`: deliver() makes their text, so that the next launch need not wait
   std::optional<Draft<SampleBatch>> sample;  // likewise
 
