@@ -288,11 +288,24 @@ TEST(Program, VerifyIsVacuousWhereNothingRunsAhead) {
   EXPECT_EQ(ran.status, 1);
 }
 
+// Runs it until the recordings that it makes lack nothing: on a machine that is too busy the recorder loses records, and says so.
+Ran recorded(const std::vector<std::string>& args, const std::string& input, const std::vector<std::string>& recordings) {
+  Ran ran;
+  for (int n = 0; n < 8; ++n) {
+    ran = troupe(args, input);
+    const bool whole = std::all_of(recordings.begin(), recordings.end(), [](const std::string& r) {
+      return troupe({"trace", "check", r}).out.find("the recorder had no room") == std::string::npos;
+    });
+    if (whole) break;
+  }
+  return ran;
+}
+
 TEST(Program, TraceChecksReplaysAndComparesWhatWasRecorded) {
   const std::string path = file("recorded.jsonl", workload_with_stops()), base = ::testing::TempDir() + "/recorded";
-  const Ran same = troupe({"verify", "--trace", base, path});
-  ASSERT_EQ(last_line(same.out), "identical") << same.out << same.err;
   const std::string sync = base + ".depth-1", ahead = base + ".ahead-2";
+  const Ran same = recorded({"verify", "--trace", base, path}, "", {sync, ahead});
+  ASSERT_EQ(last_line(same.out), "identical") << same.out << same.err;
   for (const std::string& recording : {sync, ahead}) {
     const Ran check = troupe({"trace", "check", recording});
     EXPECT_TRUE(check.out.starts_with("the rules hold: ")) << check.out << check.err;
@@ -350,7 +363,7 @@ TEST(Program, TheRulesHoldOverRecordingsOfEveryWorkload) {
       std::vector<std::string> args = {"run", "--depth", depth, "--trace", recording};
       args.insert(args.end(), kind.flags.begin(), kind.flags.end());
       args.push_back("-");
-      const Ran ran = troupe(args, kind.requests);
+      const Ran ran = recorded(args, kind.requests, {recording});
       ASSERT_LE(ran.status, 1) << what << ran.err;
       const Ran check = troupe({"trace", "check", recording});
       EXPECT_TRUE(check.out.starts_with("the rules hold: ")) << what << check.out << check.err;
