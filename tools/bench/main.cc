@@ -129,6 +129,20 @@ Result<void> answer(const std::string& path, std::uint32_t max_batch, std::uint3
   return model->stop();
 }
 
+// The host loop at depth 2 alone, a line a round, with and without the flight recorder: for comparing two builds.
+Result<void> bench_loop_rounds(std::uint32_t rows, std::uint32_t rounds) {
+  fmt::print("{:>10} {:>10} {:>10} {:>10}  us: off median, 99 %; flight recorder median, 99 %\n", "off", "99 %", "flight", "99 %");
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    ScriptedRun run{.rows = rows, .steps = 600, .cpu = control_cpu()};
+    TROUPE_TRY(auto with, run_mailboxes(run));
+    run.trace.flight_bytes = 0;
+    TROUPE_TRY(auto without, run_mailboxes(run));
+    fmt::print("{:10.2f} {:10.2f} {:10.2f} {:10.2f}\n", without.at(0.5), without.at(0.99), with.at(0.5), with.at(0.99));
+    std::fflush(stdout);
+  }
+  return success();
+}
+
 Result<void> bench_adapters(const std::string& model, const std::string& adapters) {
   Report report;
   return bench_lora(report, model, adapters, threads());
@@ -162,19 +176,22 @@ Result<void> bench(const std::string& json) {
 }  // namespace troupe::tools
 
 int main(int argc, char** argv) {
+  const auto number = [](const std::string& text) { return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10)); };
   const std::vector<std::string> args(argv + 1, argv + argc);
   troupe::Result<void> done = troupe::success();
   if (args.empty() || (args.size() == 2 && args[0] == "--json")) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
   } else if (args.size() == 1 && args[0] == "--trace") {
     done = troupe::tools::bench_recording();
+  } else if (args.size() == 3 && args[0] == "--loop") {
+    done = troupe::tools::bench_loop_rounds(number(args[1]), number(args[2]));
   } else if (args.size() == 3 && args[0] == "--lora") {
     done = troupe::tools::bench_adapters(args[1], args[2]);
   } else if (args.size() == 4 && args[0] == "--answer") {
-    done = troupe::tools::answer(args[1], static_cast<std::uint32_t>(std::strtoul(args[2].c_str(), nullptr, 10)),
-                                 static_cast<std::uint32_t>(std::strtoul(args[3].c_str(), nullptr, 10)));
+    done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
-    std::fputs("usage: bench [--json FILE] | bench --trace | bench --lora MODEL ADAPTERS | bench --answer MODEL MAX_BATCH THREADS\n",
+    std::fputs("usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
+               "       bench --answer MODEL MAX_BATCH THREADS\n",
                stderr);
     return 2;
   }
