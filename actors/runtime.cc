@@ -148,6 +148,7 @@ Result<void> Runtime::Impl::start() {
   configs.scheduler.fault = options.fault;
   configs.device = {setup.ring_slots, setup.step_timeout, places.count};
   configs.lora = options.lora;
+  configs.spill.limit_bytes = options.spill_limit;
   configs.model = info;
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
@@ -171,7 +172,7 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
   p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
-  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
+  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, configs.spill, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
   if (info.max_loras > 0) {

@@ -94,7 +94,7 @@ std::uint32_t LoraCore::State::users() const {
 bool LoraCore::State::quiet() const { return users() == 0; }
 
 void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
-  Running& r = running.emplace();
+  Running& r = running.emplace(Running{});  // clang 14 takes a nested class for one that cannot be made of nothing
   r.id = command.id;
   r.c = std::move(command.c);
   r.start = now;
