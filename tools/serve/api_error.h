@@ -3,6 +3,7 @@
 // Values; any thread.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -14,10 +15,13 @@ struct ApiError {
   int status = 500;
   std::string type = "server_error";
   std::string message;
-  std::string param;  // the field of the body; empty: none in particular
-  std::string code;   // for programs; empty: null
+  std::string param;                            // the field of the body; empty: none in particular
+  std::string code;                             // for programs; empty: null
+  std::chrono::milliseconds retry_after{1000};  // 429, 503: when it is worth another try
+  std::string allow{};                          // 405: the methods that are served
 };
-template <class T> using ApiResult = BOOST_OUTCOME_V2_NAMESPACE::basic_result<T, ApiError, BOOST_OUTCOME_V2_NAMESPACE::policy::all_narrow>;
+template <class T>
+using ApiResult = BOOST_OUTCOME_V2_NAMESPACE::basic_result<T, ApiError, BOOST_OUTCOME_V2_NAMESPACE::policy::all_narrow>;
 
 ApiError bad_request(std::string message, std::string param = "", std::string code = "");  // 400
 ApiError not_found(std::string message, std::string code = "");                            // 404

@@ -35,6 +35,13 @@ constexpr std::chrono::milliseconds kAcceptPause{100};  // after a failure, such
 constexpr std::chrono::seconds kLastWrites{3};          // for clients to take the end of what they were sent
 constexpr std::size_t kMaxRefusals = 64;                // connections past the limit that are told so at a time
 
+bool is_local(const tcp::socket& socket) {
+  error_code gone;
+  const asio::ip::address peer = socket.remote_endpoint(gone).address();
+  if (peer.is_v6() && peer.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6()).is_loopback();
+  return peer.is_loopback();
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -128,8 +135,9 @@ void Server::Impl::on_accept(error_code error, tcp::socket socket) {
 
 std::shared_ptr<Session> Server::Impl::add(tcp::socket socket) {
   const std::uint64_t id = next_session++;
+  const bool local = is_local(socket);
   auto transport = tls ? make_tls_transport(std::move(socket), *tls) : make_transport(std::move(socket));
-  auto session = std::make_shared<Session>(io, workers, service, std::move(transport), [this, id] {
+  auto session = std::make_shared<Session>(io, workers, service, std::move(transport), local, [this, id] {
     sessions.erase(id);
     service->metrics().connection_closed();
     const std::lock_guard lock(mutex);

@@ -95,7 +95,8 @@ Service::Service(Runtime& runtime, device::TextSide text, const ServeOptions& op
       metrics_(options.model_name),
       books_(std::make_shared<Books>(metrics_)),
       canceller_(runtime),
-      watch_(runtime) {}
+      watch_(runtime),
+      flight_(runtime) {}
 Service::~Service() = default;
 
 ApiResult<std::string> Service::adapter_of(std::string_view model) const {
@@ -159,7 +160,11 @@ ApiResult<void> Service::submit(const GenerateBody& body, const std::string& ada
     if (accepted) continue;
     call->not_submitted(choice);
     if (choice > 0) abandon(call);
-    return from_runtime(accepted.error());
+    ApiError refused = from_runtime(accepted.error());
+    if (accepted.error().retry_after.count() > 0) {
+      refused.retry_after = std::chrono::ceil<std::chrono::milliseconds>(accepted.error().retry_after);
+    }
+    return refused;
   }
   return ok();
 }

@@ -11,15 +11,17 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kLinger{1000};      // for a client to read an error before the connection is cut
 constexpr std::chrono::milliseconds kAnswerTime{2000};  // for the runtime to say how it is
+constexpr std::size_t kRecordingPiece = 256 << 10;      // bytes of a recording that are read and written at a time
 
 }  // namespace
 
 Session::Session(asio::io_context& io, asio::thread_pool& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport,
-                 std::function<void()> closed)
+                 bool local, std::function<void()> closed)
     : io_(io),
       workers_(workers),
       service_(std::move(service)),
       transport_(std::move(transport)),
+      local_(local),
       closed_(std::move(closed)),
       timer_(io),
       reader_(service_->options().max_header, service_->options().max_body) {}
@@ -49,6 +51,7 @@ void Session::close() {
   if (state_ == State::closed) return;
   state_ = State::closed;
   give_up_call();
+  recording_.reset();
   disarm();
   timer_.cancel();
   transport_->close();
@@ -134,15 +137,16 @@ void Session::serve(HttpRequest request) {
   complete_ = head_written_ = stream_ = false;
   auto routed = route(request_);
   if (!routed) return reply(to_reply(routed.error()));
-  if (!routed.value().open) {
-    if (auto allowed = authorize(request_, service_->options().api_keys); !allowed) return reply(to_reply(allowed.error()));
-  }
+  const auto allowed = authorize(request_, routed.value().access, service_->options().api_keys, local_);
+  if (!allowed) return reply(to_reply(allowed.error()));
   endpoint_ = routed.value().endpoint;
   switch (endpoint_) {
     case Endpoint::health:
     case Endpoint::metrics:
     case Endpoint::debug_state:
       return serve_figures(endpoint_);
+    case Endpoint::debug_trace:
+      return serve_recording();
     case Endpoint::models:
       return reply_body(service_->models());
     case Endpoint::model:
@@ -180,6 +184,37 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
     default:
       return reply(service_->health(figures));
   }
+}
+
+void Session::serve_recording() {
+  service_->flight().dump([weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
+    asio::post(io, [weak, exchange, recording = std::move(recording)]() mutable {
+      if (const auto self = weak.lock()) self->on_recording(exchange, std::move(recording));
+    });
+  });
+}
+
+void Session::on_recording(std::uint64_t exchange, ApiResult<std::shared_ptr<Recording>> recording) {
+  if (state_ != State::working || exchange != exchange_ || complete_) return;
+  if (!recording) return reply(to_reply(recording.error()));
+  HttpReply head;
+  head.content_type = "application/octet-stream";
+  head.length = recording.value()->size();
+  head.headers.emplace_back("Content-Disposition", "attachment; filename=\"troupe-flight.trace\"");
+  if (request_.method == "HEAD") return reply(head);
+  recording_ = std::move(recording).value();
+  status_ = head.status;
+  if (draining_) request_.keep_alive = false;
+  write(head_of(head, request_.keep_alive));
+}
+
+// The next piece; the last one completes the answer. A client sees a recording that cannot be read on as one that is cut off.
+void Session::send_recording() {
+  auto bytes = recording_->next(kRecordingPiece);
+  if (!bytes) return close();
+  complete_ = recording_->at_end();
+  if (complete_) recording_.reset();
+  write(std::move(bytes).value());
 }
 
 void Session::serve_text(Endpoint endpoint, std::string body) {
@@ -301,6 +336,7 @@ void Session::on_written(bool ok) {
   if (state_ == State::reading) return;  // 100 Continue
   disarm();
   if (complete_) return finish();
+  if (recording_) return send_recording();
   pump();
 }
 

@@ -11,7 +11,8 @@ namespace troupe::serve {
 namespace {
 
 TEST(ApiRequest, ReadsEveryField) {
-  const auto body = parse_generate(Api::completions, R"({"model": "m", "prompt": ["a", [1, 2]], "max_tokens": 9, "min_tokens": 2, "temperature": 0.5,
+  const auto body =
+      parse_generate(Api::completions, R"({"model": "m", "prompt": ["a", [1, 2]], "max_tokens": 9, "min_tokens": 2, "temperature": 0.5,
       "top_k": 4, "top_p": 0.75, "min_p": 0.25, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2, "logit_bias": {"5": -1.5},
       "seed": 7, "stop": "x", "stop_token_ids": [3], "ignore_eos": true, "logprobs": 2, "n": 3, "stream": true, "user": "u", "suffix": null,
       "stream_options": {"include_usage": true, "continuous_usage_stats": true}})");
@@ -34,7 +35,8 @@ TEST(ApiRequest, DefaultsAreOpenAis) {
   ASSERT_TRUE(completion);
   EXPECT_EQ(completion.value().request.sampling.temperature, 1);
   EXPECT_EQ(completion.value().request.stop.max_tokens, 16u);
-  const auto chat = parse_generate(Api::chat, R"({"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})");
+  const auto chat = parse_generate(
+      Api::chat, R"({"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})");
   ASSERT_TRUE(chat);
   EXPECT_TRUE(chat.value().all_that_fits);
   EXPECT_EQ(chat.value().messages[0].role, "system");
@@ -124,6 +126,30 @@ TEST(Call, LivesUntilEveryRequestHasEndedAlsoWhenAbandoned) {
   r.finish(1);
   EXPECT_EQ(r.counter->done, 1);
   EXPECT_EQ(r.counter->given_up, 2);
+}
+
+// What shows others' prompts is for whoever has a key; where there are none, for who is on the machine.
+TEST(Http, WhoMaySeeWhat) {
+  HttpRequest r;
+  r.path = "/debug/trace";
+  r.method = "GET";
+  const Access access = route(r).value().access;
+  EXPECT_TRUE(authorize(r, access, {}, true));
+  EXPECT_EQ(authorize(r, access, {}, false).error().status, 403);
+  EXPECT_EQ(authorize(r, access, {"k"}, true).error().status, 401);
+  EXPECT_TRUE(authorize(r, Access::key, {}, false));
+  EXPECT_TRUE(authorize(r, Access::everybody, {"k"}, false));
+  r.authorization = "Bearer k";
+  EXPECT_TRUE(authorize(r, access, {"k"}, false));
+}
+
+TEST(Http, RetryHintsAreInSecondsRoundedUpAndInMilliseconds) {
+  ApiError error{429, "rate_limit_error", "", "", ""};
+  error.retry_after = std::chrono::milliseconds(2001);
+  const auto headers = to_reply(error).headers;
+  ASSERT_EQ(headers.size(), 2u);
+  EXPECT_EQ(headers[0], (std::pair<std::string, std::string>("Retry-After", "3")));
+  EXPECT_EQ(headers[1], (std::pair<std::string, std::string>("retry-after-ms", "2001")));
 }
 
 TEST(Http, RoutesAndRefuses) {

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (status.value() != RequestReader::Status::whole) break;
       const HttpRequest request = reader.take();
       (void)route(request);
-      (void)authorize(request, {"key"});
+      (void)authorize(request, Access::key, {"key"}, false);
     }
   }
   return 0;
