@@ -144,6 +144,8 @@ Result<bool> read_unsupported(std::string_view key, const json::value& v, const 
     if (!text_only && !none) return field.error("is not served; leave it out");
   } else if (key == "tool_choice" || key == "function_call") {
     if (v != "none" && v != "auto") return field.error("no tools are served; leave it out");
+  } else if (key == "prompt_logprobs") {
+    return field.error("log-probabilities of a prompt are not served; leave it out");
   } else if (key != "parallel_tool_calls") {
     return false;
   }

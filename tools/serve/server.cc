@@ -9,7 +9,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include <condition_variable>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "tools/serve/service.h"
 #include "tools/serve/session.h"
 #include "tools/serve/transport.h"
+#include "tools/serve/workers.h"
 
 namespace troupe::serve {
 namespace {
@@ -51,7 +51,7 @@ struct Server::Impl {
   std::shared_ptr<Service> service;
   std::optional<asio::ssl::context> tls;
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-  asio::thread_pool workers;
+  Workers workers;
   tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};
   std::uint16_t port = 0;

@@ -79,6 +79,7 @@ class Service {
   void run_lora(LoraCommand command, std::function<void()> keep, LoraDone done);
   ApiResult<std::vector<std::vector<Token>>> prompts_of(const GenerateBody& body) const;
   ApiResult<std::vector<std::string>> echo_of(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const;
+  ApiResult<void> check_size(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const;
   ApiResult<void> submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
                          const std::shared_ptr<Call>& call);
   std::uint32_t room_behind(std::size_t prompt) const;

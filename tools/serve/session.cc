@@ -15,8 +15,8 @@ constexpr std::size_t kRecordingPiece = 256 << 10;      // bytes of a recording 
 
 }  // namespace
 
-Session::Session(asio::io_context& io, asio::thread_pool& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport,
-                 bool local, std::function<void()> closed)
+Session::Session(asio::io_context& io, Workers& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport, bool local,
+                 std::function<void()> closed)
     : io_(io),
       workers_(workers),
       service_(std::move(service)),
@@ -218,14 +218,16 @@ void Session::send_recording() {
 }
 
 void Session::serve_text(Endpoint endpoint, std::string body) {
-  asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
     auto result = endpoint == Endpoint::tokenize ? self->service_->tokenize(body) : self->service_->detokenize(body);
     asio::post(self->io_, [self, result = std::move(result)] { self->reply_body(result); });
   });
 }
 
 void Session::change_lora(Endpoint endpoint, std::string body) {
-  asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
     // The runtime may answer at its end, when the I/O thread is gone: nothing of the session is held there.
     const auto done = [weak = self->weak_from_this(), &io = self->io_](const ApiResult<std::string>& result) {
       asio::post(io, [weak, result] {
@@ -244,7 +246,8 @@ void Session::generate(Api api, std::string body) {
       if (const auto self = weak.lock()) self->pump();
     });
   };
-  asio::post(workers_, [self = shared_from_this(), api, body = std::move(body), wake] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), api, body = std::move(body), wake] {
     auto started = std::make_shared<ApiResult<Service::Started>>(self->service_->start(api, body, wake));
     asio::post(self->io_, [self, started] { self->on_started(std::move(*started)); });
   });

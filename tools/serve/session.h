@@ -11,7 +11,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "tools/serve/request_reader.h"
 #include "tools/serve/service.h"
 #include "tools/serve/transport.h"
+#include "tools/serve/workers.h"
 
 namespace troupe::serve {
 
@@ -28,8 +28,8 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   // `closed` is called once, when nothing of the session runs on any more.
   // `local`: the client is on this machine.
-  Session(boost::asio::io_context& io, boost::asio::thread_pool& workers, std::shared_ptr<Service> service,
-          std::unique_ptr<Transport> transport, bool local, std::function<void()> closed);
+  Session(boost::asio::io_context& io, Workers& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport, bool local,
+          std::function<void()> closed);
 
   void start();
   // Instead of start(): says this and closes.
@@ -72,7 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void give_up_call();
 
   boost::asio::io_context& io_;
-  boost::asio::thread_pool& workers_;
+  Workers& workers_;
   const std::shared_ptr<Service> service_;
   const std::unique_ptr<Transport> transport_;
   const bool local_;

@@ -1,11 +1,16 @@
 // Bodies, pieces and calls, without a server.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <future>
 
 #include "tools/serve/api_request.h"
 #include "tools/serve/call.h"
 #include "tools/serve/http.h"
+#include "tools/serve/request_reader.h"
+#include "tools/serve/workers.h"
 
 namespace troupe::serve {
 namespace {
@@ -49,6 +54,8 @@ TEST(ApiRequest, ChatSpellsLogprobsAsASwitchAndACount) {
   EXPECT_EQ(*parse_generate(Api::chat, head + R"("logprobs": true})").value().request.sampling.logprobs, 0u);
   EXPECT_FALSE(parse_generate(Api::chat, head + R"("logprobs": false})").value().request.sampling.logprobs);
   EXPECT_EQ(parse_generate(Api::chat, head + R"("top_logprobs": 5})").error().param, "top_logprobs");
+  EXPECT_EQ(parse_generate(Api::completions, R"({"prompt": "a", "echo": true, "logprobs": 1})").error().param, "echo");
+  EXPECT_EQ(parse_generate(Api::completions, R"({"prompt": "a", "prompt_logprobs": 1})").error().param, "prompt_logprobs");
   EXPECT_EQ(parse_generate(Api::chat, head + R"("tools": [{}]})").error().param, "tools");
   EXPECT_EQ(parse_generate(Api::chat, head + R"("response_format": {"type": "json_object"}})").error().param, "response_format");
   EXPECT_EQ(parse_generate(Api::chat, R"({"messages": [{"role": "tool", "content": "a"}]})").error().param, "messages");
@@ -164,6 +171,49 @@ TEST(Http, RoutesAndRefuses) {
   EXPECT_EQ(route(r).error().status, 405);
   r.path = "/v1/models/";
   EXPECT_EQ(route(r).error().status, 404);
+}
+
+TEST(RequestReader, TakesChunksInPiecesOfAnySize) {
+  const std::string head = "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string body : {"", "a", "0", "000", "0\r\n0\r\n"}) {
+    for (const std::string trailers : {"", "A: b\r\n"}) {
+      const std::string chunk = body.empty() ? "" : fmt::format("{:x};a=b\r\n{}\r\n", body.size(), body);
+      const std::string rest = chunk + "0\r\n" + trailers + "\r\n";
+      for (std::size_t piece = 1; piece <= 9; ++piece) {
+        RequestReader reader(1024, 1024);
+        auto status = RequestReader::Status::nothing;
+        const auto feed = [&](std::string_view bytes) {
+          ASSERT_NE(status, RequestReader::Status::whole);
+          std::copy(bytes.begin(), bytes.end(), reader.room().data());
+          reader.arrived(bytes.size());
+          const auto parsed = reader.parse();
+          ASSERT_TRUE(parsed) << parsed.error().message;
+          status = parsed.value();
+        };
+        feed(head + rest.substr(0, piece));
+        for (std::size_t at = piece; at < rest.size(); at += piece) feed(std::string_view(rest).substr(at, piece));
+        ASSERT_EQ(status, RequestReader::Status::whole) << rest << " by " << piece;
+        EXPECT_EQ(reader.take().body, body);
+      }
+    }
+  }
+}
+
+TEST(Workers, LargeBodiesHoldUpTheirLikeOnly) {
+  Workers workers(1);
+  std::promise<void> go_on, started, small;
+  bool second = false;
+  workers.post(Workers::kLarge, [&] {
+    started.set_value();
+    go_on.get_future().wait();
+  });
+  workers.post(Workers::kLarge, [&] { second = true; });
+  started.get_future().wait();
+  workers.post(Workers::kLarge - 1, [&] { small.set_value(); });
+  small.get_future().wait();
+  go_on.set_value();
+  workers.join();
+  EXPECT_TRUE(second);
 }
 
 }  // namespace

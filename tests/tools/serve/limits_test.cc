@@ -132,6 +132,17 @@ TEST(Limits, AFullRuntimeIs429) {
   EXPECT_EQ(rig.client().post("/v1/completions", greedy("1", 5, R"(, "n": 2)")).status, 200);
 }
 
+TEST(Limits, AnAnswerThatWouldNotFitInMemoryIsRefusedUnlessItIsStreamed) {
+  ServeRig rig = scripted_server(script());
+  const auto ask = [&](int max_tokens, const std::string& more) {
+    return rig.client().post("/v1/completions", greedy("1", max_tokens, R"(, "n": 64, "logprobs": 20)" + more));
+  };
+  const Response whole = ask(800, "");
+  EXPECT_EQ(whole.status, 400);
+  EXPECT_EQ(whole.json().at("error").at("param").as_string(), "logprobs");
+  EXPECT_EQ(ask(5, "").status, 200);
+}
+
 TEST(Limits, KeysAreAskedForWhereThereAreSome) {
   ServeOptions options;
   options.api_keys = {"alpha", "beta"};

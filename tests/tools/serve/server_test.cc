@@ -210,6 +210,22 @@ TEST_F(Serve, SpeaksOldAndOddHttp) {
   ASSERT_TRUE(client_.receive_until("100 Continue\r\n\r\n"));
   for (const char c : fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", body.size(), body)) client_.send(std::string_view(&c, 1));
   EXPECT_EQ(client_.response().status, 200);
+  // The last chunk, and its trailer, in pieces of any size.
+  for (std::size_t piece = 1; piece <= 8; ++piece) {
+    Client pieces = rig().client();
+    const std::string last = "0\r\nTrailer: y\r\n\r\n";
+    pieces.send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
+                    "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n",
+                    body.size(), body));
+    for (std::size_t at = 0; at < last.size(); at += piece) pieces.send(last.substr(at, piece));
+    EXPECT_EQ(pieces.response().status, 200) << piece;
+    Client empty = rig().client();
+    empty.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+               last.substr(0, piece));
+    empty.send(last.substr(piece));
+    EXPECT_EQ(empty.response().status, 400) << piece;
+  }
   client_.send("HEAD /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string head = client_.receive_all();
   EXPECT_TRUE(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n")) << head;
