@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "messages/error.h"
@@ -29,6 +30,10 @@ ApiError not_found(std::string message, std::string code = "");                 
 // An error of the runtime, or of what stands before it. overloaded: 429, to be tried again after a while.
 ApiError from_runtime(const Error& error);
 
+// What a client sent may be quoted in it, in any bytes; it is JSON all the same.
 std::string to_body(const ApiError& error);
+
+// `bytes` with each byte that is no part of a character as U+FFFD.
+std::string to_utf8(std::string_view bytes);
 
 }  // namespace troupe::serve

@@ -84,6 +84,20 @@ bool RequestReader::too_little() const {
   return *static_cast<const char*>(buffer_.data().data()) == '0';
 }
 
+// Where a body ends must be beyond doubt: a proxy in front that takes it otherwise would give one client's bytes to another
+// (RFC 9112, 6.1 and 6.3).
+ApiResult<void> RequestReader::check_framing() const {
+  const auto& fields = parser_->get();
+  if (fields.count(http::field::transfer_encoding) == 0) return BOOST_OUTCOME_V2_NAMESPACE::success();
+  const std::string_view coding = view(fields[http::field::transfer_encoding]);
+  if (!boost::beast::iequals(fields[http::field::transfer_encoding], "chunked")) {
+    return ApiError{501, "invalid_request_error", fmt::format("Transfer-Encoding \"{}\" is not understood; send \"chunked\"", coding), "",
+                    "unsupported_transfer_encoding"};
+  }
+  if (fields.count(http::field::content_length) == 0) return BOOST_OUTCOME_V2_NAMESPACE::success();
+  return bad_request("malformed HTTP: Transfer-Encoding and Content-Length in one request", "", "bad_http");
+}
+
 ApiResult<RequestReader::Status> RequestReader::parse() {
   boost::system::error_code error;
   while (buffer_.size() > 0 && !parser_->is_done() && !too_little()) {
@@ -92,6 +106,9 @@ ApiResult<RequestReader::Status> RequestReader::parse() {
     if (error == http::error::need_more) error = {};
     if (error) return malformed(error, max_header_, max_body_);
     if (used == 0) break;
+  }
+  if (parser_->is_header_done()) {
+    TROUPE_TRY(check_framing());
   }
   if (!parser_->is_done())
     return parser_->is_header_done() ? Status::body : buffer_.size() > 0 || parser_->got_some() ? Status::header : Status::nothing;

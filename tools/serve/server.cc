@@ -57,7 +57,8 @@ struct Server::Impl {
   std::uint16_t port = 0;
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions;  // the I/O thread's
   std::uint64_t next_session = 1;
-  bool stopping = false;  // the I/O thread's
+  bool stopping = false;       // the I/O thread's
+  bool cannot_accept = false;  // the I/O thread's: since the last connection, and said so
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -110,12 +111,13 @@ void Server::Impl::accept() {
 void Server::Impl::on_accept(error_code error, tcp::socket socket) {
   if (stopping || error == asio::error::operation_aborted) return;
   if (error) {
-    spdlog::warn("accept: {}", error.message());
+    if (!std::exchange(cannot_accept, true)) spdlog::warn("no further connection can be taken: {}", error.message());
     pause.expires_after(kAcceptPause);
     return pause.async_wait([this](error_code stopped) {
       if (!stopped && !stopping) accept();
     });
   }
+  cannot_accept = false;
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   if (options.send_buffer > 0) socket.set_option(tcp::socket::send_buffer_size(options.send_buffer), ignored);

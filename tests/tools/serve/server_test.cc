@@ -255,6 +255,10 @@ TEST_F(Serve, MalformedHttpIsRefused) {
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\nContent-Length: 1\r\n\r\na", 501},
+      {"GET /v1/models/%ff%00\" HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+      {"GET /%c3%28 HTTP/1.1\r\nHost: x\r\n\r\n", 404},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n", 413},
       {"GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(20000, 'a') + "\r\n\r\n", 431},
@@ -266,7 +270,9 @@ TEST_F(Serve, MalformedHttpIsRefused) {
     c.half_close();
     const Response r = c.response();
     EXPECT_TRUE(r.status == status || r.status == 0) << r.status << " for " << text.substr(0, 60);
-    if (r.status == 0) {
+    if (r.status != 0) {
+      EXPECT_FALSE(r.error().empty()) << "a body that is JSON";
+    } else {
       // Nothing a server could tell from a request that is still on its way.
       EXPECT_EQ(text.find("\r\n\r\n"), text.npos) << text.substr(0, 60);
     }
