@@ -128,7 +128,6 @@ struct Runtime::Impl {
 
 Result<void> Runtime::Impl::start() {
   config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread});
-  system = std::make_unique<caf::actor_system>(*config);
   if (!options.spill_dir.empty()) {
     if (model->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
     TROUPE_TRY(spilled, PosixStateFiles::open(options.spill_dir));
@@ -154,7 +153,9 @@ Result<void> Runtime::Impl::start() {
   configs.model = info;
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
+    config->idle_work = {[](void* recorder) { return static_cast<trace::Recorder*>(recorder)->work(); }, counts->recorder};
   }
+  system = std::make_unique<caf::actor_system>(*config);
   DeviceActor device = system->spawn<DeviceShell>(counts, setup, info);
   auto started = ask<DeviceStarted>(device, StartDevice{});
   if (started && started.value().error.code != ErrorCode::none) started = started.value().error;

@@ -218,12 +218,9 @@ class Kernels {
   virtual void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) = 0;
 
   // For the tokens of the runs, and no others: y[t][r] = y[t][r] + (sum of s[k] * B[r][k], ascending k from 0, one multiply and
-  // one add each), s[k] = lanes16(A[k] * x[t]) * scale. All jobs read the same x [..][cols]. F32 in every mode. A model on
-  // kernels that have none must have no adapter slots.
-  virtual bool has_lora() const { return false; }
-  virtual void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) {
-    (void)jobs, (void)runs, (void)x, (void)cols;
-  }
+  // one add each), s[k] = lanes16(A[k] * x[t]) * scale. All jobs read the same x [..][cols]. F32 in every mode. jobs and runs
+  // themselves (not what they point to) are the caller's memory, read before the call returns; no two runs share a token.
+  virtual void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) = 0;
 
   // angles[t][i] = cos, sin of position * inv_freq[i], computed in double and rounded to F32.
   virtual void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs,

@@ -93,6 +93,7 @@ void RouterCore::State::find_prefix(RouterSequence& s) {
   s.resend = s.published > 0;
   stats.prefix_hits += s.published > 0 ? 1 : 0;
   stats.prefix_blocks += s.published;
+  publish_next(s);
   reclaim(s, s.settled_len);
 }
 
@@ -116,20 +117,18 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     s.free_records.pop_back();
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
-    std::vector<Token> output = std::move(q.output);
+    auto output = std::move(q.output);
     q = {};
     q.table = std::move(table);
     q.output = std::move(output);
-    q.output.clear();
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
     q.request = m.request;
     q.adapter = m.adapter;
     q.slot = s.free_slots.back();
     s.free_slots.pop_back();
-    if (s.config.prefix_cache && m.params) {
-      q.params = m.params;
-      q.output.reserve(std::min(m.params->stop.max_tokens, s.model.context_length));
-      q.output.assign(m.output.begin(), m.output.end());
+    if (s.config.prefix_cache && m.params && m.params->prompt.size() + m.output.size() <= s.model.context_length) {
+      q.keep_history(m.params, m.output, s.model.context_length);
+      s.publish_next(q);
     }
     if (restore) return s.begin_restore(q, m, out);  // answered when it is there
     s.find_prefix(q);

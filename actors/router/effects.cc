@@ -17,20 +17,30 @@ DeviceError unsupported(const char* effect) {
 
 // What a row read at the position after the known ones is the sequence's next token, if the row still counts.
 void RouterCore::State::learn(RouterSequence& s, const OpenRow& row, const Readback& read) {
-  if (s.params && !s.released && s.id == row.seq && s.epoch == row.epoch && row.position == s.known().size()) s.output.push_back(read.input);
+  if (row.position != s.known_len || s.released || s.id != row.seq || s.epoch != row.epoch) return;
+  *s.next_known++ = read.input;
+  ++s.known_len;
 }
 
-// Full blocks of known tokens, once they are settled; they are never written again (R3).
-void RouterCore::State::publish(RouterSequence& s) {
-  if (s.published == s.settled_len / model.block_size) return;
+// Full blocks of the first `len` known tokens, once they are settled; they are never written again (R3).
+void RouterCore::State::publish(RouterSequence& s, std::uint32_t len) {
+  if (!s.params) return;
   const device::TokenHistory known = s.known();
-  const std::uint32_t full = std::min(s.settled_len, known.size()) / model.block_size;
+  const std::uint32_t full = std::min({s.settled_len, known.size(), len}) / model.block_size;
   while (s.published < full && s.published >= s.behind) {  // what went back unpublished ends the chain
     const BlockId block = s.table[s.published];
     s.last_published = cache.publish(block, s.last_published, known, s.published * model.block_size, s.adapter);
     stats.published += s.last_published.block == block ? 1 : 0;
     ++s.published;
   }
+  publish_next(s);
+}
+
+// What a sequence was opened with is published as it settles, for others may begin alike at this moment; what it generates
+// when it leaves, so that no step pays for it; but blocks go back from behind a window, and are published before.
+void RouterCore::State::publish_next(RouterSequence& s) const {
+  const std::uint32_t next = (s.published + 1) * model.block_size;
+  s.publish_at = s.params && (model.window != 0 || next <= s.opened_len) ? next : RouterSequence::kNever;
 }
 
 void RouterCore::State::finish_release(RouterSequence& s) {
@@ -40,12 +50,13 @@ void RouterCore::State::finish_release(RouterSequence& s) {
   if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
   free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
   s.table.clear();
-  s.params = {};
+  s.forget_history();
   s.id = {};
 }
 
 // The sequence leaves at once; its slot and blocks do when nothing in flight names them (R3).
 DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome) {
+  publish(s, s.settled_len);
   const bool fence = s.open_copies > 0 || (s.open_steps > 0 && config.fault != RouterFault::free_at_finish);
   ++(fence ? stats.releases_fenced : stats.releases_now);
   for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) {
@@ -79,7 +90,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
                  std::to_string(s->launched_len));
     const bool optimistic = config.fault == RouterFault::optimistic_length;
     s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
-    publish(*s);
+    if (s->settled_len >= s->publish_at) publish(*s, model.window != 0 ? s->settled_len : s->opened_len);
     reclaim(*s, optimistic ? s->launched_len : s->settled_len);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.

@@ -96,8 +96,8 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
     const auto have = static_cast<std::uint32_t>(planned[i]->table.size());
-    const std::uint32_t want = blocks_for(row.position + row.n_tokens, model.block_size);
-    if (want > have) need += want - have;
+    if (row.position + row.n_tokens <= have * model.block_size) continue;
+    need += blocks_for(row.position + row.n_tokens, model.block_size) - have;
     if (need > cache.available() && !first) first = i;
   }
   if (first) {
@@ -113,15 +113,15 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     const Row& row = plan.rows[i];
     RouterSequence& s = *planned[i];
     OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, s.epoch, row.position, 0, false});
-    const std::uint32_t end = blocks_for(row.position + row.n_tokens, model.block_size);
-    while (s.table.size() < end) {
+    while (row.position + row.n_tokens > s.table.size() * model.block_size) {
       s.table.push_back(cache.take().value());
       if (row.source.is_feed()) ++open.ahead_blocks;
     }
     // A step brings the table entries of every block that it writes, new or not: whatever became of earlier steps, it
     // never writes into a block of another sequence (R7). After a failed step, a move or a prefix hit, all of them.
     // What went back since its last row is said too, so that the device finds whoever still reads it.
-    const std::uint32_t from = s.resend ? 0 : row.position / model.block_size;
+    const std::uint32_t first = row.position / model.block_size, from = s.resend ? 0 : first;
+    const std::uint32_t end = row.n_tokens == 1 ? first + 1 : blocks_for(row.position + row.n_tokens, model.block_size);
     open.whole_table = s.resend;
     for (std::uint32_t b = s.told; b < s.behind && b < from; ++b) step.deltas.push_back({s.slot, b, kNoBlock});
     s.told = s.behind;

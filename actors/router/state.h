@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/router/core.h"
@@ -14,39 +17,61 @@
 namespace troupe::actors {
 
 // One sequence. Its SeqId number is (serial << 16 | index of its record), so that a lookup is an index and a compare.
-struct RouterSequence {
+struct alignas(64) RouterSequence {
   static constexpr std::uint32_t kNoSlot = 0xFFFFFFFFu;
+  static constexpr std::uint32_t kNever = 0xFFFFFFFFu;
+  // What every row of every step asks for lies in the first two cache lines.
   SeqId id;  // incarnation 0 = record unused
-  RequestId request;
-  AdapterRef adapter;
-  std::uint32_t slot = kNoSlot;  // kNoSlot: detached
   std::uint32_t epoch = 0;
   std::uint32_t launched_len = 0;
   std::uint32_t settled_len = 0;
-  std::uint32_t open_steps = 0;   // tickets in flight that name it
-  std::uint32_t open_copies = 0;  // saves that still have to read its blocks
-  bool released = false;          // waits at its fence (R3)
-  bool fenced = false;            // released with steps or copies in flight: its blocks are
-  bool resend = false;            // the device may not have its table: rows bring all of it until a step with one succeeds
-  std::uint64_t planned_in = 0;   // the last plan that was checked and has a row of it
-  std::uint64_t named_in = 0;     // the last step that was accepted and has a row of it
+  std::uint32_t known_len = kNever;   // tokens in the history below; kNever: it is not kept
+  std::uint32_t publish_at = kNever;  // the settled length at which publish() has something to do
+  std::uint32_t open_steps = 0;       // tickets in flight that name it
+  std::uint32_t slot = kNoSlot;       // kNoSlot: detached
+  std::uint8_t open_copies = 0;       // saves that still have to read its blocks
+  bool released = false;              // waits at its fence (R3)
+  bool fenced = false;                // released with steps or copies in flight: its blocks are
+  bool resend = false;                // the device may not have its table: rows bring all of it until a step with one succeeds
+  Token* next_known = nullptr;        // where the token at position known_len goes
+  std::uint64_t planned_in = 0;       // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;         // the last step that was accepted and has a row of it
+  AdapterRef adapter;
   // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
   // the window and went back. Of those the device has been told `told`.
   std::vector<BlockId> table;
   std::uint32_t behind = 0;
   std::uint32_t told = 0;
 
-  // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (`output`
-  // may run ahead of what is settled), and how far they are published.
+  // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (they may
+  // run ahead of what is settled), and how far they are published.
   Shared<Request> params;
-  std::vector<Token> output;
-  std::uint32_t published = 0;  // blocks
+  std::unique_ptr<Token[]> output;  // [context_length], once it was needed
+  std::uint32_t opened_len = 0;     // tokens that were known when it was opened
+  std::uint32_t published = 0;      // blocks
   device::PrefixCache::Ref last_published;
+  RequestId request;
+
   bool at_fence() const { return released && open_steps == 0 && open_copies == 0; }
-  device::TokenHistory known() const { return {params ? std::span<const Token>(params->prompt) : std::span<const Token>(), output}; }
+  device::TokenHistory known() const {
+    if (!params) return {};
+    return {params->prompt, {output.get(), next_known}};
+  }
+  void keep_history(Shared<Request> of, std::span<const Token> known_output, std::uint32_t context_length) {
+    params = std::move(of);
+    if (!output) output = std::make_unique_for_overwrite<Token[]>(context_length);
+    next_known = std::copy(known_output.begin(), known_output.end(), output.get());
+    known_len = opened_len = known().size();
+  }
+  void forget_history() {
+    params = {};
+    known_len = publish_at = kNever;
+  }
   // Keeps the tokens of the first `n` positions only.
   void forget_from(std::uint32_t n) {
-    if (known().size() > n) output.resize(n - std::min<std::size_t>(n, params ? params->prompt.size() : 0));
+    if (known_len == kNever || known_len <= n) return;
+    next_known = output.get() + (n - std::min<std::size_t>(n, params->prompt.size()));
+    known_len = known().size();
   }
 };
 
@@ -166,7 +191,8 @@ struct RouterCore::State {
   // effects.cc
   DeviceError apply(const Effect& effect, EffectOutcome& outcome, RouterOutbox& out);
   void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
-  void publish(RouterSequence& s);
+  void publish(RouterSequence& s, std::uint32_t len);
+  void publish_next(RouterSequence& s) const;
   DeviceError release(RouterSequence& s, EffectOutcome& outcome);
   void finish_release(RouterSequence& s);
 

@@ -9,6 +9,7 @@
 namespace troupe::actors {
 
 void RouterCore::State::reclaim(RouterSequence& s, std::uint32_t len) {
+  if (model.window == 0) return;
   const std::uint32_t end = std::min(model.blocks_behind(len), s.settled_len / model.block_size);
   const bool fence = s.open_steps > 0 && config.fault != RouterFault::free_at_finish;
   for (; s.behind < end; ++s.behind) {

@@ -72,7 +72,6 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
 }
 
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
-  const Request& q = *r.request;
   TokenBatch& b = staged;
   TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
@@ -84,16 +83,19 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   b.best.insert(b.best.end(), best, best + n_best);
   r.output.push_back(id);
   ++stats.tokens;
-  if (q.think && id == q.think->close) r.closed_thinking = true;
+  bool ends = !r.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end();
+  if (r.stops_at_ids) {
+    const Request& q = *r.request;
+    if (q.think && id == q.think->close) r.closed_thinking = true;
+    ends = ends || std::find(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) != q.stop.stop_token_ids.end();
+  }
 
   e.text_begin = static_cast<std::uint32_t>(b.text.size());
-  const bool past_min = r.output.size() > q.stop.min_tokens || q.stop.min_tokens == 0;
-  const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min ? q.stop.stop : no_stops, b.text);
+  const bool past_min = r.output.size() > r.min_tokens || r.min_tokens == 0;
+  const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min && r.stops_at_strings ? r.request->stop.stop : no_stops, b.text);
   e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
   if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(TokenEvent(e));
 
-  const bool ends = std::find(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) != q.stop.stop_token_ids.end() ||
-                    (!q.stop.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end());
   bool stop = r.stop_pending || matched || (ends && past_min);
   if (stop && !r.stop_pending && config.fault == SchedulerFault::keep_overrun && r.ahead() > 0) {
     r.stop_pending = true;

@@ -95,6 +95,9 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   r.prompt_len = static_cast<std::uint32_t>(m.request->prompt.size());
   r.min_tokens = m.request->stop.min_tokens;
   r.always_host = m.request->sampling.needs_logits();
+  r.stops_at_ids = m.request->think.has_value() || !m.request->stop.stop_token_ids.empty();
+  r.stops_at_strings = !m.request->stop.stop.empty();
+  r.ignore_eos = m.request->stop.ignore_eos;
   r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(r.prompt_len, s.model.context_length));
   r.output.reserve(r.max_new);
   r.adapter = m.adapter;

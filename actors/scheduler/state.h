@@ -33,43 +33,46 @@ struct InFlightRow {
 // positions [launched, launched + n): below the number of known tokens they come from the host, and the one position
 // after the last known token is fed from the row in flight that produces it. So a prompt's chunk, a decode row, a redo
 // and a recompute after a preemption are the same thing.
-struct Live {
+struct alignas(64) Live {
   enum class Phase : std::uint8_t { unused, waiting, opening, running };
+  // What every row of every step asks for lies together at the front; of the request, copies.
   Phase phase = Phase::unused;
-  RequestId id;
-  Shared<Request> request;
-  std::uint64_t seed = 0;
-  AdapterRef adapter;            // bound for its whole life
-  std::uint64_t admitted = 0;    // order of arrival
-  TimeNs deadline = 0;           // absolute; 0 = none
-  std::uint32_t max_new = 0;     // tokens, by max_tokens and the context
-  std::uint32_t prompt_len = 0;  // of the request, kept here: every row of every step asks
-  std::uint32_t min_tokens = 0;  // likewise
-  bool always_host = false;      // likewise: SamplingParams::needs_logits()
-  std::vector<Token> output;
-
-  SeqId seq;
-  std::uint32_t epoch = 0;
-  std::uint32_t launched = 0;               // positions, with the steps in flight
-  std::uint32_t settled = 0;                // positions, without them
-  std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
-  std::uint32_t n_rows = 0;
-
-  Ticket sampling;  // its logits of this step are with the sampler; incarnation 0 = none
-  std::uint32_t sampler_seen = 0;
-  bool sampler_fresh = true;   // the sampler keeps nothing of it
-  bool sampler_knows = false;  // and has to be told when it ends
+  bool always_host = false;  // SamplingParams::needs_logits()
   bool closed_thinking = false;
-  std::uint32_t failures = 0;    // in a row
-  std::uint32_t cached_len = 0;  // of the prompt, at its first opening
-  bool preempted = false;        // at least once
-  std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
-  bool kv_blocked = false;       // blocks did not suffice for its next row: it sits out until something settles
-  SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
-  std::uint32_t saved_len = 0;   // positions
-  bool saving = false;           // the router has not answered yet: it is not opened before
-  bool stop_pending = false;     // SchedulerFault::keep_overrun only
+  bool kv_blocked = false;         // blocks did not suffice for its next row: it sits out until something settles
+  bool stops_at_ids = false;       // some ids end it, or its thinking
+  bool stops_at_strings = false;
+  bool ignore_eos = false;
+  bool stop_pending = false;       // SchedulerFault::keep_overrun only
+  std::uint32_t prompt_len = 0;
+  std::uint32_t min_tokens = 0;
+  std::uint32_t max_new = 0;       // tokens, by max_tokens and the context
+  std::uint32_t epoch = 0;
+  std::uint32_t launched = 0;      // positions, with the steps in flight
+  std::uint32_t settled = 0;       // positions, without them
+  std::uint32_t n_rows = 0;
+  std::uint32_t failures = 0;      // in a row
+  Ticket sampling;                 // its logits of this step are with the sampler; incarnation 0 = none
+  SeqId seq;
+  std::vector<Token> output;
+  RequestId id;
+  AdapterRef adapter;              // bound for its whole life
+  std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
   TextStream text;
+  Shared<Request> request;
+
+  std::uint64_t seed = 0;
+  std::uint64_t admitted = 0;      // order of arrival
+  TimeNs deadline = 0;             // absolute; 0 = none
+  std::uint32_t sampler_seen = 0;
+  bool sampler_fresh = true;       // the sampler keeps nothing of it
+  bool sampler_knows = false;      // and has to be told when it ends
+  bool preempted = false;          // at least once
+  bool saving = false;             // the router has not answered yet: it is not opened before
+  std::uint32_t cached_len = 0;    // of the prompt, at its first opening
+  std::size_t immune_until = 0;    // output size: preempted before it only if nobody else can be
+  SeqId saved;                     // waiting or opening: its state was saved as this sequence; incarnation 0 = none
+  std::uint32_t saved_len = 0;     // positions
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   Token token(std::uint32_t position) const { return position < prompt_len ? request->prompt[position] : output[position - prompt_len]; }

@@ -13,6 +13,20 @@
 namespace troupe::actors::trace {
 namespace {
 
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(const std::uint8_t* data, std::size_t size) {
+  std::uint64_t crc = 0xFFFFFFFF;
+  for (; size >= 8; data += 8, size -= 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, data, 8);
+    crc = __builtin_ia32_crc32di(crc, eight);
+  }
+  auto rest = static_cast<std::uint32_t>(crc);
+  for (; size > 0; ++data, --size) rest = __builtin_ia32_crc32qi(rest, *data);
+  return ~rest;
+}
+#endif
+
 // The linker's build id of the program, in hexadecimal; empty if it was linked without.
 std::string build_id() {
   std::string id;
@@ -75,14 +89,22 @@ std::vector<std::uint8_t> encode_file_start(const Header& header) {
   std::vector<std::uint8_t> out(kFilePrefix);
   std::memcpy(out.data(), kFileMagic, sizeof kFileMagic);
   put_le(out.data() + 8, kFileVersion);
-  put_le(out.data() + 12, crc32(payload.data(), payload.size()));
+  put_le(out.data() + 12, crc32c(payload.data(), payload.size()));
   put_le(out.data() + 16, static_cast<std::uint32_t>(payload.size()));
   out.insert(out.end(), payload.data(), payload.data() + payload.size());
   return out;
 }
 
-std::uint32_t crc32(const std::uint8_t* data, std::size_t size) {
-  boost::crc_32_type crc;
+std::uint32_t crc32c(const std::uint8_t* data, std::size_t size) {
+#if defined(__x86_64__)
+  static const bool instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (instruction) return crc32c_by_instruction(data, size);
+#endif
+  return crc32c_by_table(data, size);
+}
+
+std::uint32_t crc32c_by_table(const std::uint8_t* data, std::size_t size) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(data, size);
   return crc.checksum();
 }

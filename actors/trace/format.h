@@ -4,7 +4,7 @@
 //   then blocks: magic (4), checksum of all that follows (4), length of the payload (4), number of records (4), time of
 //   the block (8), payload. A block can be read without the ones before it.
 //
-// All numbers are little-endian; the checksum is CRC-32 (ISO-HDLC, as in zip). A file that was cut off reads up to its last
+// All numbers are little-endian; the checksum is CRC-32C. A file that was cut off reads up to its last
 // whole block.
 #pragma once
 
@@ -25,7 +25,7 @@
 namespace troupe::actors::trace {
 
 inline constexpr char kFileMagic[8] = {'T', 'R', 'O', 'U', 'P', 'E', 'T', 'R'};
-inline constexpr std::uint32_t kFileVersion = 1;
+inline constexpr std::uint32_t kFileVersion = 2;
 inline constexpr std::size_t kFilePrefix = 20;
 inline constexpr std::uint32_t kBlockMagic = 0x4B4C4254;  // "TBLK"
 inline constexpr std::size_t kBlockPrefix = 24;
@@ -107,7 +107,9 @@ std::vector<std::uint8_t> encode_file_start(const Header& header);
 std::uint64_t schema_of(std::uint16_t type);
 std::uint64_t configs_schema();
 
-std::uint32_t crc32(const std::uint8_t* data, std::size_t size);
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), which CPUs have an instruction for; `by_table` works without.
+std::uint32_t crc32c(const std::uint8_t* data, std::size_t size);
+std::uint32_t crc32c_by_table(const std::uint8_t* data, std::size_t size);
 
 template <class T>
 void put_le(std::uint8_t* to, T x) {

@@ -81,7 +81,7 @@ Result<bool> Reader::read_header() {
   if (size > kMostPayload) return bad("the recording's header says that it has " + std::to_string(size) + " bytes: it is damaged");
   if (bytes_.size() < kFilePrefix + size) return false;
   const std::uint8_t* payload = bytes_.data() + kFilePrefix;
-  if (crc32(payload, size) != get_le<std::uint32_t>(bytes_.data() + 12))
+  if (crc32c(payload, size) != get_le<std::uint32_t>(bytes_.data() + 12))
     return bad("the recording's header is damaged: its checksum is wrong");
   Header header;
   Decoder d(payload, size);
@@ -114,7 +114,7 @@ bool Reader::read_block() {
     return false;
   }
   if (left < kBlockPrefix + size) return false;
-  if (crc32(p + 8, kBlockPrefix - 8 + size) != get_le<std::uint32_t>(p + 4)) {
+  if (crc32c(p + 8, kBlockPrefix - 8 + size) != get_le<std::uint32_t>(p + 4)) {
     damage_ = "the checksum of a block is wrong";
     return false;
   }

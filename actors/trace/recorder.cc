@@ -117,16 +117,26 @@ void Recorder::help(Lane& lane) {
   writer_.flush();  // gives the payloads back
 }
 
+bool Recorder::work() {
+  if (!options_.file.empty()) return false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || stopping_) return false;
+  for (const auto& lane : lanes_)
+    if (drain(*lane, 1)) return true;
+  writer_.flush();
+  return false;
+}
+
 bool Recorder::pass() {
-  bool any = false;
   for (const auto& lane : lanes_) {
-    any |= drain(*lane, SIZE_MAX);
+    (void)drain(*lane, SIZE_MAX);
     if (const std::uint64_t lost = lane->take_lost()) {
       lost_.fetch_add(lost, std::memory_order_relaxed);
       writer_.lost(lost, now_ns());
     }
   }
   writer_.flush();
+  const bool any = writer_.bytes() != bytes_.load(std::memory_order_relaxed);  // since the last pass, whoever encoded them
   messages_.store(writer_.messages(), std::memory_order_relaxed);
   bytes_.store(writer_.bytes(), std::memory_order_relaxed);
   if (const ErrorCode code = writer_.take_fault(); code != ErrorCode::none) dump_fault(code);

@@ -41,6 +41,10 @@ class Recorder {
     if (asleep_.load(std::memory_order_relaxed)) wake();
   }
 
+  // For a thread that has nothing better to do: encodes a record, unless that could wait for something (a file, or who
+  // holds the lock). Whether there may be more. What a thread has just sent lies in its own cache, so that this is better
+  // done there than by the recorder's thread.
+  bool work();
   // For a sender whose lane is far behind, since the recorder's thread gets no CPU: it encodes some of its records itself,
   // unless that could wait for something (a file, or who holds the lock).
   void help(Lane& lane);

@@ -78,7 +78,7 @@ void Writer::flush() {
   put_le(p + 8, static_cast<std::uint32_t>(block_.size() - kBlockPrefix));
   put_le(p + 12, records_);
   put_le(p + 16, base_);
-  put_le(p + 4, crc32(p + 8, block_.size() - 8));
+  put_le(p + 4, crc32c(p + 8, block_.size() - 8));
   bytes_ += block_.size();
   sink_(p, block_.size());
   records_ = 0;

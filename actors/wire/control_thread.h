@@ -1,5 +1,5 @@
 // The runtime's own scheduler for CAF: one worker thread, the control thread, which runs every actor that is not
-// detached. When it has nothing to run it polls an idle hook, spins for a stated time and then parks.
+// detached. When it has nothing to run it polls an idle hook, does idle work, spins for a stated time and then parks.
 //
 // CAF's work-stealing scheduler takes 60 to 280 us to wake and burns half a core while it waits; that is why it is not
 // used. Settings and hook are per actor system, so that one process may run several runtimes.
@@ -31,6 +31,13 @@ struct IdleHook {
   void* context = nullptr;
 };
 
+// A piece of work that may as well be done now, by the control thread while it would only spin. Returns whether there is
+// more. Set before the system is made.
+struct IdleWork {
+  bool (*call)(void* context) = nullptr;
+  std::shared_ptr<void> context;
+};
+
 struct ControlOptions {
   std::chrono::nanoseconds spin = {};  // 0 = parks at once
   int cpu = -1;                        // to pin to; -1 = none
@@ -41,6 +48,7 @@ class ControlConfig : public caf::actor_system_config {
   explicit ControlConfig(const ControlOptions& options);
   ControlOptions control;
   mutable IdleHook idle_hook;              // the control thread's
+  IdleWork idle_work;
   std::shared_ptr<const void> kept_alive;  // as long as the system
 };
 
@@ -124,10 +132,16 @@ struct SpinPark : caf::policy::unprofiled {
     if (caf::resumable* job = next(w)) return job;
     const std::int64_t spin = w.config->control.spin.count();
     std::int64_t until = spin > 0 ? now() + spin : 0;
+    const IdleWork& work = w.config->idle_work;
+    bool more = spin > 0 && work.call != nullptr;
     for (unsigned i = 1;; ++i) {
       const IdleHook& hook = w.config->idle_hook;
       const bool polling = hook.call != nullptr && hook.call(hook.context, self);
       if (caf::resumable* job = next(w)) return job;
+      if (more) {
+        more = work.call(work.context.get());
+        continue;
+      }
       if (!polling && (spin == 0 || ((i & 63) == 0 && now() >= until))) break;
       control_detail::pause_cpu();
     }

@@ -191,8 +191,6 @@ Result<void> LlamaOnHost::init() {
   k.block_size = o.block_size;
   k.max_lora_rank = o.max_loras == 0 ? 0 : o.max_lora_rank;
   kernels_ = kernels::make_host_kernels(k);
-  if (o.max_loras != 0 && !kernels_->has_lora())
-    return Error{ErrorCode::unsupported, "these kernels run no adapters: load the model with max_loras 0"};
 
   kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
   TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));

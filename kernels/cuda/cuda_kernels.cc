@@ -43,6 +43,10 @@ class CudaKernels final : public Kernels {
     for (const MatmulJob& job : jobs) launch_matmul(job, x, n_rows, o_.stream);
   }
 
+  void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) override {
+    launch_lora(jobs, runs, x, cols, o_.max_lora_rank, o_.lora_shrunk, o_.stream);
+  }
+
   void rope_angles(const StepToken* tokens, std::uint32_t n_tokens, const double* inv_freq, std::uint32_t n_freqs, float* angles) override {
     launch_rope_angles(tokens, n_tokens, inv_freq, n_freqs, angles, o_.stream);
   }

@@ -1,7 +1,8 @@
 // The interface of kernels.h by the CUDA families: each call enqueues on one stream and returns, so every pointer of its
 // arguments (rows, ids, cell arrays, inverse frequencies too) is device memory that stays until the step has settled. All
 // scratch is the caller's; nothing is allocated here, and nothing is asked of CUDA but launches, so calls can be captured
-// into a graph. Which tiles and which attention run depends on the number of tokens alone, and no bit depends on it.
+// into a graph; the runs of lora() are then a part of it. Which tiles and which attention run depends on the number of tokens alone, and no
+// bit depends on it.
 //
 // Thread: the one that owns the stream.
 #pragma once
@@ -20,6 +21,8 @@ struct CudaKernelsOptions {
   std::uint32_t max_context = 1;         // positions that attention may read
   std::uint32_t max_decode_tokens = 64;  // up to so many tokens a call, attention is spread over pieces of the context
   float* partial = nullptr;              // attention_partial_floats(max_decode_tokens, ...) of device memory
+  std::uint32_t max_lora_rank = 0;       // of any adapter; 0: there are none, and lora() is not called
+  float* lora_shrunk = nullptr;          // lora_scratch_floats(tokens of a step, max_lora_rank) of device memory
 };
 
 // head_dim of every KV cache: even, up to 256.

@@ -7,6 +7,8 @@
 //                         then a warp's lanes 16, 8, 4, 2, 1 apart; then warps ascending.
 //   matmul                BF16 products in steps of 16 columns, ascending, each one mma onto the F32 sum before it. Rows of a
 //                         tile that are not there are zeros, and no sum is split, so every tile shape gives the same bits.
+//   lora                  thread i of 128 adds the products of elements i, i + 128, ... of A's row and of x ascending by fma, then
+//                         as rms_norm; times scale; then ascending over the ranks by fma; then onto y. All of it in F32.
 //   attention             positions in pieces of kAttentionSplit from position 0 on, each in tiles of 32 with a running maximum
 //                         and sum; pieces are then merged ascending. Decode and prefill share the code.
 // Errors of a launch stay in CUDA's last error, which the driver asks for.
@@ -15,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/stream.h"
 #include "kernels/kernels.h"
@@ -60,6 +63,14 @@ void launch_silu_mul(float* gate, const float* up, std::size_t n, CudaStream str
 
 // matmul.cu: one job. Tiles of more rows of x for larger calls; tile_rows overrides it (8, 16, 32 or 64; tests).
 void launch_matmul(const MatmulJob& job, const float* x, std::uint32_t n_rows, CudaStream stream, std::uint32_t tile_rows = 0);
+
+// lora.cu: two launches for each kLoraJobs jobs and 128 runs. jobs and runs are host memory, read before the call returns (so a
+// captured call keeps them); what they point to is the device's. No slot of a run has a rank above max_rank. shrunk:
+// lora_scratch_floats of scratch, for the tokens of a step.
+inline constexpr std::uint32_t kLoraJobs = 3;  // of a launch
+std::size_t lora_scratch_floats(std::uint32_t n_tokens, std::uint32_t max_rank);
+void launch_lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols, std::uint32_t max_rank,
+                 float* shrunk, CudaStream stream);
 
 // feed_resolve.cu
 void launch_apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n, CudaStream stream);

@@ -81,7 +81,6 @@ class HostKernels final : public Kernels {
     matmul_.run(jobs, x, n_rows, cols);
   }
 
-  bool has_lora() const override { return true; }
   void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) override {
     lora_.run(jobs, runs, x, cols);
   }

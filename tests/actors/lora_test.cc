@@ -159,6 +159,9 @@ TEST_F(LoraRuntime, CommandsUnderASteadyStreamOfRequests) {
     ASSERT_TRUE(loaded) << loaded.error().what;
     longest = std::max(longest, loaded.value().paused_ns);
     for (std::size_t i = 0; i < 3; ++i) submit("changing", file, i);
+    ASSERT_TRUE(runtime->lora(command(Kind::rotate, "changing")));
+    for (std::size_t i = 0; i < 3; ++i) submit("", file, i);
+    ASSERT_TRUE(runtime->lora(command(Kind::rotate, "")));
     more();
     if (round % 3 == 2) {  // before its users have ended
       const auto unloaded = runtime->lora(command(Kind::unload, "changing"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "tests/sim/scenario.h"
 #include "tests/sim/workload.h"
@@ -257,6 +258,67 @@ TEST(Scenario, LoraStarves) {
     else
       EXPECT_EQ(ended, 0u) << "the traffic must be steady enough to starve a load that leaves admission open";
   }
+}
+
+// Others' inter-token gap while a load, a rotation, a load under the same name and an unload run, and the queue never empties:
+// in steps that settle, at most two. The same measure sees the users of an adapter that are held back.
+TEST(SimLora, OthersWaitAtMostTwoStepsForTheirNextToken) {
+  std::map<std::uint32_t, std::uint64_t> longest;  // by depth
+  for (std::uint32_t depth = 1; depth <= 4; ++depth) {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      WorldOptions o = options(seed, 2);
+      o.depth = depth;
+      o.device.context = 1000, o.device.kv_blocks = 1200;
+      World world(o);
+      world.lora(load("standing", "file0"));
+      std::uint64_t client = 100;
+      bool changing = false;
+      const auto work = [&] {  // always four requests wait or run beside the bystanders
+        while (world.violation().empty() && client < world.finishes().size() + 104) {
+          ++client;
+          world.post(ask(client,
+                         changing && client % 2 == 0 ? "changing"
+                         : client % 3 == 0           ? "standing"
+                                                     : "",
+                         5 + client % 30, 3 + client % 9),
+                     nullptr);
+        }
+        world.step();
+      };
+      world.post(ask(1, "", 4, 900), nullptr);  // the bystanders
+      world.post(ask(2, "standing", 4, 900), nullptr);
+      while (world.violation().empty() && (world.stream(1).tokens.size() < 4 || world.stream(2).tokens.size() < 4)) work();
+      LoraCommand rotate;
+      rotate.kind = Kind::rotate;
+      rotate.name = "changing";
+      LoraCommand back = rotate;
+      back.name.clear();
+      std::size_t answered = world.answers().size();
+      for (const LoraCommand& c : {load("changing", "file1"), rotate, load("changing", "file2"), back, unload("changing")}) {
+        world.lora(c);
+        changing = c.kind != Kind::unload;
+        while (world.violation().empty() && world.answers().size() == answered) work();
+        ++answered;
+        for (int i = 0; i < 100; ++i) work();
+      }
+      ASSERT_EQ(world.violation(), "");
+      EXPECT_EQ(succeeded(world), 6u);
+      for (const std::uint64_t bystander : {1u, 2u}) {
+        ASSERT_FALSE(world.stream(bystander).finish) << "it must see all of it";
+        EXPECT_GT(world.stream(bystander).tokens.size(), 40u);
+        EXPECT_LE(world.longest_gap(bystander), 2u) << "depth " << depth << ", seed " << seed;
+        longest[depth] = std::max(longest[depth], world.longest_gap(bystander));
+      }
+      world.hold({1, 1}, world.now() + 300'000);
+      for (int i = 0; i < 600; ++i) work();
+      EXPECT_LE(world.longest_gap(1), 2u);
+      EXPECT_GT(world.longest_gap(2), 2u);
+      world.cancel(1), world.cancel(2);
+      finish(world);
+    }
+  }
+  for (const auto& [depth, gap] : longest)
+    std::printf("depth %u: at most %llu steps from a token to the next\n", depth, static_cast<unsigned long long>(gap));
 }
 
 // A controller that dies while it holds the users of an adapter back stalls nobody: the lease expires.

@@ -122,6 +122,14 @@ void World::route(Actor self, M m) {
     }
   }
   if constexpr (std::is_same_v<M, ChangeTable>) witness_.change(m);
+  if constexpr (std::is_same_v<M, Deliver>) {
+    for (const TokenEvent& e : m.batch->events) {
+      Pace& pace = paces_[e.request.client];
+      if (pace.id != e.request) pace = {e.request, settled_, 0};
+      pace.longest = std::max(pace.longest, settled_ - pace.last);
+      pace.last = settled_;
+    }
+  }
   if constexpr (std::is_same_v<M, LoraSubmit>) commands_.push_back({m, {}});
   if constexpr (std::is_same_v<M, LoraAnswer>) {
     if (self == Actor::lora) {
@@ -290,6 +298,7 @@ void World::deliver(Actor to, const Message& m) {
             call(to, dispatcher_, x, dispatcher_out_);
             break;
           case Actor::scheduler:
+            settled_ += std::is_same_v<M, Settled> ? 1 : 0;
             call(to, scheduler_, x, scheduler_out_);
             break;
           case Actor::router:
@@ -450,6 +459,11 @@ void World::drain() {
 void World::lora(LoraCommand command) {
   recorder_.at_the_edge();
   send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)});
+}
+
+std::uint64_t World::longest_gap(std::uint64_t client) const {
+  const auto it = paces_.find(client);
+  return it == paces_.end() ? 0 : it->second.longest;
 }
 
 void World::hold(AdapterRef adapter, TimeNs until) {

@@ -89,6 +89,8 @@ class World {
   const std::vector<SubmitReply>& replies() const { return replies_; }
   const std::vector<Finish>& finishes() const { return finishes_; }
   bool drained() const { return drained_; }
+  // The most steps that settled from one token of the client's newest request to the next one; 1: every step had one.
+  std::uint64_t longest_gap(std::uint64_t client) const;
   const std::vector<LoraAnswer>& answers() const { return answers_; }  // to LoRA commands, in order
   // The first rule that was broken, with the message after which it was; empty if none.
   const std::string& violation() const { return violation_; }
@@ -184,6 +186,12 @@ class World {
   std::unordered_map<const Request*, const Stream*> expected_;
   std::vector<CancelReply> cancels_;
   std::vector<Commanded> commands_;
+  struct Pace {
+    RequestId id;
+    std::uint64_t last = 0, longest = 0;  // in settled_
+  };
+  std::map<std::uint64_t, Pace> paces_;  // by client
+  std::uint64_t settled_ = 0;            // steps that the scheduler heard of
   std::vector<LoraAnswer> answers_;
   std::uint64_t lora_ids_ = 0;
   std::map<AdapterRef, std::string> loaded_;   // which file a generation holds

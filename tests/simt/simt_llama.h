@@ -14,7 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "device/host/driver.h"
+#include "device/models/device_memory.h"
 #include "device/models/gguf.h"
+#include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
 #include "device/models/model_config.h"
 #include "device/models/safetensors.h"
@@ -29,6 +32,7 @@ struct LlamaRow {
   std::vector<std::uint32_t> ids = {};  // empty: fed
   std::uint32_t feed_row = 0;           // fed: from this row of the step before
   bool wants = true;
+  std::uint32_t adapter = 0;  // slot
   std::uint32_t mask_a = kernels::kNone, mask_b = kernels::kNone;
 };
 
@@ -44,6 +48,8 @@ struct SimtLlamaOptions {
   std::uint32_t slots = 8;
   std::uint32_t blocks = 64;
   std::uint32_t max_decode_tokens = 8;  // above: the prefill attention
+  std::uint32_t max_loras = 0, max_lora_rank = 16;
+  std::uint32_t max_step_tokens = 512;  // of steps with adapters
 };
 
 class SimtLlama {
@@ -67,7 +73,14 @@ class SimtLlama {
     }
     weights_ = take(device::load_llama_weights(*source_, config_));
     partial_.resize(kernels::attention_partial_floats(o_.max_decode_tokens, config_.heads, config_.head_dim, o_.context));
-    kernels_ = kernels::make_cuda_kernels({&machine_, o_.context, o_.max_decode_tokens, partial_.data()});
+    if (auto made = adapters_.init(memory_, config_, o_.max_loras, o_.max_lora_rank); !made) throw std::runtime_error(made.error().what);
+    shrunk_.resize(o_.max_loras == 0 ? 0 : kernels::lora_scratch_floats(o_.max_step_tokens, o_.max_lora_rank));
+    kernels_ = kernels::make_cuda_kernels({.stream = &machine_,
+                                           .max_context = o_.context,
+                                           .max_decode_tokens = o_.max_decode_tokens,
+                                           .partial = partial_.data(),
+                                           .max_lora_rank = o_.max_loras == 0 ? 0 : o_.max_lora_rank,
+                                           .lora_shrunk = shrunk_.data()});
     kv_ = {nullptr, config_.layers, o_.blocks, o_.block_size, config_.kv_heads, config_.head_dim};
     cache_.resize(kernels_->kv_bytes(kv_) / 4);
     kv_.data = cache_.data();
@@ -81,6 +94,14 @@ class SimtLlama {
   const device::ModelConfig& config() const { return config_; }
   const Machine& machine() const { return machine_; }
 
+  // Into the slot and into the table.
+  void load_adapter(std::uint32_t slot, const std::string& folder) {
+    auto adapter = device::LoraAdapter::open(folder, config_);
+    if (!adapter) throw std::runtime_error(adapter.error().what);
+    if (auto r = adapters_.upload(slot, adapter.value()); !r) throw std::runtime_error(r.error().what);
+    if (auto r = adapters_.show(slot); !r) throw std::runtime_error(r.error().what);
+  }
+
   void release(std::uint32_t slot) {
     free_.insert(free_.end(), blocks_[slot].begin(), blocks_[slot].end());
     blocks_[slot].clear();
@@ -91,6 +112,7 @@ class SimtLlama {
     std::vector<k::StepRow> rows;
     std::vector<std::uint32_t> ids;
     std::vector<k::TableChange> changes;
+    std::vector<k::LoraRun> runs;
     std::uint32_t n = 0, outputs = 0;
     const std::uint32_t before = tag_++;
     for (const LlamaRow& w : wanted) {
@@ -105,6 +127,7 @@ class SimtLlama {
         ids.insert(ids.end(), w.ids.begin(), w.ids.end());
       }
       if (w.wants) r.output = r.logits_row = outputs++;
+      if (w.adapter != 0) runs.push_back({n, r.n_tokens, w.adapter});
       n += r.n_tokens;
       auto& table = blocks_[w.slot];
       while (table.size() * o_.block_size < r.position + r.n_tokens) {
@@ -115,6 +138,7 @@ class SimtLlama {
       }
       rows.push_back(r);
     }
+    if (!runs.empty() && n > o_.max_step_tokens) throw std::runtime_error("too many tokens in a step");
     ids.push_back(0);
     const device::ModelConfig& c = config_;
     const auto nan = std::nanf("");
@@ -138,7 +162,7 @@ class SimtLlama {
     feed.tag = tag_, feed.vocab = c.vocab;
     feed.block_size = o_.block_size, feed.n_blocks = o_.blocks, feed.window = c.sliding_window;
     feed.tables = tables_, feed.tokens = tokens.data(), feed.readback = answer.rows.data();
-    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, kv_, feed, {}, n, outputs);
+    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, kv_, feed, {runs, &adapters_}, n, outputs);
     kernels_->argmax(rows.data(), feed.n_rows, logits.data(), c.vocab, tag_, cells.data(), answer.rows.data(), out.data());
     for (std::uint32_t o = 0; o < outputs; ++o)
       answer.logits.emplace_back(out.begin() + std::size_t{o} * c.vocab, out.begin() + std::size_t{o + 1} * c.vocab);
@@ -151,7 +175,10 @@ class SimtLlama {
   std::shared_ptr<const device::TensorSource> source_;
   device::ModelConfig config_;
   device::LlamaWeights weights_;
-  std::vector<float> partial_;
+  std::unique_ptr<device::Driver> driver_ = device::make_host_driver({});
+  device::DeviceMemory memory_{*driver_};
+  device::LlamaAdapters adapters_;
+  std::vector<float> partial_, shrunk_;
   std::unique_ptr<kernels::Kernels> kernels_;
   kernels::KvCache kv_;
   std::vector<std::uint32_t> cache_, entries_, free_;

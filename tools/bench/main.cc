@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tools/bench/lora_bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench/report.h"
@@ -19,6 +20,11 @@ namespace troupe::tools {
 namespace {
 
 using std::chrono::microseconds;
+
+// Where `tools/dev bench` runs, the default model's are there.
+constexpr const char* kAdapters = "tests/golden/smollm2/adapters";
+
+unsigned threads() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 // The control thread gets the last CPU for itself where there is more than one.
 int control_cpu() {
@@ -84,7 +90,7 @@ void add_roofline(Report& report, const MachineFigures& machine, const ModelSize
 }
 
 Result<void> bench_model(Report& report, const std::string& path) {
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  const unsigned threads = tools::threads();
   report.section("Machine, " + fmt::format("{} threads", threads));
   const MachineFigures machine = measure_machine(threads);
   report.add("memory, read", machine.read_gb_s, "GB/s");
@@ -123,6 +129,25 @@ Result<void> answer(const std::string& path, std::uint32_t max_batch, std::uint3
   return model->stop();
 }
 
+// The host loop at depth 2 alone, a line a round, with and without the flight recorder: for comparing two builds.
+Result<void> bench_loop_rounds(std::uint32_t rows, std::uint32_t rounds) {
+  fmt::print("{:>10} {:>10} {:>10} {:>10}  us: off median, 99 %; flight recorder median, 99 %\n", "off", "99 %", "flight", "99 %");
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    ScriptedRun run{.rows = rows, .steps = 600, .cpu = control_cpu()};
+    TROUPE_TRY(auto with, run_mailboxes(run));
+    run.trace.flight_bytes = 0;
+    TROUPE_TRY(auto without, run_mailboxes(run));
+    fmt::print("{:10.2f} {:10.2f} {:10.2f} {:10.2f}\n", without.at(0.5), without.at(0.99), with.at(0.5), with.at(0.99));
+    std::fflush(stdout);
+  }
+  return success();
+}
+
+Result<void> bench_adapters(const std::string& model, const std::string& adapters) {
+  Report report;
+  return bench_lora(report, model, adapters, threads());
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -137,6 +162,9 @@ Result<void> bench(const std::string& json) {
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
+    if (std::filesystem::exists(kAdapters)) {
+      TROUPE_TRY(bench_lora(report, model, kAdapters, threads()));
+    }
   } else {
     std::fputs("bench: no default model (TROUPE_DEFAULT_MODEL): its part is left out\n", stderr);
   }
@@ -148,17 +176,23 @@ Result<void> bench(const std::string& json) {
 }  // namespace troupe::tools
 
 int main(int argc, char** argv) {
+  const auto number = [](const std::string& text) { return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10)); };
   const std::vector<std::string> args(argv + 1, argv + argc);
   troupe::Result<void> done = troupe::success();
   if (args.empty() || (args.size() == 2 && args[0] == "--json")) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
   } else if (args.size() == 1 && args[0] == "--trace") {
     done = troupe::tools::bench_recording();
+  } else if (args.size() == 3 && args[0] == "--loop") {
+    done = troupe::tools::bench_loop_rounds(number(args[1]), number(args[2]));
+  } else if (args.size() == 3 && args[0] == "--lora") {
+    done = troupe::tools::bench_adapters(args[1], args[2]);
   } else if (args.size() == 4 && args[0] == "--answer") {
-    done = troupe::tools::answer(args[1], static_cast<std::uint32_t>(std::strtoul(args[2].c_str(), nullptr, 10)),
-                                 static_cast<std::uint32_t>(std::strtoul(args[3].c_str(), nullptr, 10)));
+    done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
-    std::fputs("usage: bench [--json FILE] | bench --trace | bench --answer MODEL MAX_BATCH THREADS\n", stderr);
+    std::fputs("usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
+               "       bench --answer MODEL MAX_BATCH THREADS\n",
+               stderr);
     return 2;
   }
   if (done) return 0;

@@ -1,8 +1,9 @@
 // troupe verify: run-ahead changes no token (R1), shown on a workload.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <boost/program_options/value_semantic.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -95,7 +96,9 @@ Result<Pass> run_pass(CommonOptions common, const char* what, std::uint32_t dept
   return pass;
 }
 
-std::string describe(const char* what, const Pass& pass) {
+std::string describe(const char* what, const Pass& pass, const std::vector<RequestLine>& workload) {
+  const auto commands =
+      static_cast<std::size_t>(std::count_if(workload.begin(), workload.end(), [](const RequestLine& l) { return l.lora.has_value(); }));
   std::size_t tokens = 0, failed = 0, cancelled = 0, late = 0;
   for (const RequestOutcome& o : pass.outcomes) {
     tokens += o.token_ids.size();
@@ -105,10 +108,11 @@ std::string describe(const char* what, const Pass& pass) {
   }
   const actors::SchedulerStats& s = pass.metrics.scheduler;
   const double share = s.decode_steps == 0 ? 0 : 100.0 * static_cast<double>(s.steps_ahead) / static_cast<double>(s.decode_steps);
-  return fmt::format("{}: {} requests, {} failed, {} cancelled, {} past their deadline, {} tokens, {} steps, {} with decode rows, "
-                     "{} ahead ({:.1f} %), {} over-runs, {} redone rows, {} preemptions, {} resumes\n",
-                     what, pass.outcomes.size(), failed, cancelled, late, tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns,
-                     s.redone_rows, s.preemptions, s.resumes);
+  return fmt::format(
+      "{}: {} requests{}, {} failed, {} cancelled, {} past their deadline, {} tokens, {} steps, {} with decode rows, "
+      "{} ahead ({:.1f} %), {} over-runs, {} redone rows, {} preemptions, {} resumes\n",
+      what, workload.size() - commands, commands == 0 ? "" : fmt::format(" and {} LoRA commands", commands), failed, cancelled, late,
+      tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns, s.redone_rows, s.preemptions, s.resumes);
 }
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
@@ -122,11 +126,11 @@ Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& w
     return verdict;
   };
   TROUPE_TRY(auto first, run_pass(line.common, "depth 1", 1, actors::SchedulerFault::none, workload, first_trace));
-  TROUPE_TRY(write_all(1, describe("depth 1", first)));
+  TROUPE_TRY(write_all(1, describe("depth 1", first, workload)));
   TROUPE_TRY(auto control, run_pass(line.common, "control", 1, actors::SchedulerFault::none, workload, control_trace));
-  TROUPE_TRY(write_all(1, describe("control", control)));
+  TROUPE_TRY(write_all(1, describe("control", control, workload)));
   TROUPE_TRY(auto ahead, run_pass(line.common, ahead_name.c_str(), line.common.depth, fault, workload, ahead_trace));
-  TROUPE_TRY(write_all(1, describe(ahead_name.c_str(), ahead)));
+  TROUPE_TRY(write_all(1, describe(ahead_name.c_str(), ahead, workload)));
   if (first_divergence(first.outcomes, control.outcomes)) return look("control diverged", control_trace);
   if (const auto d = first_divergence(first.outcomes, ahead.outcomes)) {
     return look(fmt::format("diverged at request {} token {}", d->id, d->token), ahead_trace);

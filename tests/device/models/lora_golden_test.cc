@@ -5,18 +5,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 #include "tests/device/models/llama_rig.h"
-#include "tests/golden/golden.h"
+#include "tests/golden/lanes.h"
 
 namespace troupe::device {
 namespace {
 
-struct Tolerance {
-  double deviation;
-  double margin;  // greedy ids must be equal where the reference's margin is at least this much of logit_std
-};
+using golden::Lane;
+using golden::Tolerance;
 
 void load(LlamaRig& rig, const std::string& folder, const std::vector<std::string>& names) {
   for (std::uint32_t i = 0; i < names.size(); ++i) {
@@ -26,57 +23,9 @@ void load(LlamaRig& rig, const std::string& folder, const std::vector<std::strin
   }
 }
 
-// One case of one adapter, by teacher forcing: its next row, and the logits that its rows gave.
-struct Lane {
-  std::uint32_t adapter = 0;
-  const golden::Case* c = nullptr;
-  std::size_t chunk = 0, step = 0;  // how many it has had of each
-  std::uint32_t position = 0;
-  std::vector<std::vector<float>> logits{};  // at logit_positions (or the last position), then of each greedy id but the last
-
-  std::optional<RigRow> next(std::uint32_t slot) {
-    RigRow row{.slot = slot, .position = position, .adapter = adapter};
-    const std::size_t chunks = std::max<std::size_t>(c->logit_positions.size(), 1);
-    if (chunk < chunks) {  // chunks end where logits are known
-      const std::size_t end = c->logit_positions.empty() ? c->prompt.size() : c->logit_positions[chunk] + 1;
-      row.ids.assign(c->prompt.begin() + position, c->prompt.begin() + static_cast<std::ptrdiff_t>(end));
-      ++chunk;
-    } else if (step + 1 < c->greedy.size()) {
-      row.ids = {c->greedy[step++]};
-    } else {
-      return std::nullopt;
-    }
-    position += static_cast<std::uint32_t>(row.ids.size());
-    return row;
-  }
-};
-
-// Runs all lanes in the same steps.
 void run(LlamaRig& rig, std::vector<Lane>& lanes) {
-  for (;;) {
-    std::vector<RigRow> rows;
-    std::vector<Lane*> of;
-    for (std::uint32_t i = 0; i < lanes.size(); ++i) {
-      if (auto row = lanes[i].next(i)) rows.push_back(std::move(*row)), of.push_back(&lanes[i]);
-    }
-    if (rows.empty()) break;
-    auto result = rig.run(rows);
-    for (std::size_t i = 0; i < of.size(); ++i) of[i]->logits.push_back(std::move(result.logits[i]));
-  }
-  for (std::uint32_t i = 0; i < lanes.size(); ++i) rig.release(i);
-}
-
-std::size_t expect_greedy(const Lane& lane, const Tolerance& tolerance, const std::string& what) {
-  const std::size_t first = lane.logits.size() - lane.c->greedy.size();
-  std::size_t compared = 0;
-  for (std::size_t i = 0; i < lane.c->greedy.size(); ++i) {
-    if (lane.c->margin[i] < tolerance.margin * lane.c->logit_std) continue;
-    ++compared;
-    const auto& l = lane.logits[first + i];
-    EXPECT_EQ(std::max_element(l.begin(), l.end()) - l.begin(), lane.c->greedy[i]) << what << " step " << i;
-  }
-  EXPECT_GT(compared, 0u) << what;
-  return compared;
+  golden::run_lanes<RigRow>(
+      lanes, [&](const std::vector<RigRow>& rows) { return rig.run(rows).logits; }, [&](std::uint32_t slot) { rig.release(slot); });
 }
 
 struct Setting {
@@ -123,7 +72,7 @@ TEST_P(TinyAdapters, LogitsAndGreedyIdsAloneAndMixed) {
         deviation.add(mixed[at].logits[i].data(), want.row(i), mixed[at].logits[i].size());
       }
       EXPECT_LE(of_case.value(), tolerance.deviation) << what;
-      compared += expect_greedy(mixed[at], tolerance, what);
+      compared += golden::expect_greedy(mixed[at], tolerance, what);
       std::vector<Lane> alone{{.adapter = a, .c = &cases[a][k]}};
       run(rig, alone);
       ASSERT_EQ(alone[0].logits.size(), mixed[at].logits.size());
@@ -261,17 +210,10 @@ TEST_P(SmolLm2Adapters, LogitsAndGreedyIdsMixed) {
     const std::uint32_t a = lane.adapter - 1;
     const auto k = static_cast<std::size_t>(lane.c - cases[a].data());
     const std::string what = names[a] + " case " + std::to_string(k);
-    // The 512 best ids and their logits: the spread is that of all logits.
-    const golden::Tensor& t = tensors[a].at("last_logits." + std::to_string(k));
-    double mean = 0.0, error = 0.0;
-    const auto n = static_cast<double>(t.shape[1]);
-    const auto difference = [&](std::size_t i) { return lane.logits[0][static_cast<std::size_t>(t.values[i])] - t.row(1)[i]; };
-    for (std::size_t i = 0; i < t.shape[1]; ++i) mean += difference(i) / n;
-    for (std::size_t i = 0; i < t.shape[1]; ++i) error += std::pow(difference(i) - mean, 2.0);
-    const double deviation = std::sqrt(error / n) / lane.c->logit_std;
+    const double deviation = golden::deviation_of_best(lane, tensors[a].at("last_logits." + std::to_string(k)));
     EXPECT_LE(deviation, tolerance.deviation) << what;
     std::printf("%s %s: deviation %.2e\n", exact ? "exact" : "fast", what.c_str(), deviation);
-    compared += expect_greedy(lane, tolerance, what);
+    compared += golden::expect_greedy(lane, tolerance, what);
   }
   std::printf("%zu greedy ids compared\n", compared);
   for (const std::uint32_t i : {0u, 1u, 2u}) {

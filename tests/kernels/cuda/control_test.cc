@@ -24,12 +24,13 @@ void warp_barrier_or_not() {
 #define __syncwarp warp_barrier_or_not
 #include "kernels/cuda/argmax_feed.cu"
 #include "kernels/cuda/attention_decode.cu"
+#include "kernels/cuda/lora.cu"
 #include "kernels/cuda/matmul.cu"
 #include "kernels/cuda/rms_norm.cu"
 #undef __syncthreads
 #undef __syncwarp
 
-#include "tests/kernels/host/kernel_testing.h"
+#include "tests/kernels/host/lora_testing.h"
 
 namespace troupe::kernels {
 namespace {
@@ -90,6 +91,20 @@ TEST(Controls, RmsNormWithoutItsBarrier) {
                     return y;
                   }),
             kRounds);
+}
+
+TEST(Controls, LoraWithoutItsBarrier) {
+  const Adapters m(32, 256, {0, 4});
+  const auto x = random_floats(256, 2);
+  EXPECT_GE(wrong({.block = true},
+                  [&](std::uint64_t seed) {
+                    simt::Machine machine(seed);
+                    std::vector<float> y(32), shrunk(lora_scratch_floats(1, 4));
+                    launch_lora(std::vector{LoraJob{m.slots.data(), 32, y.data(), 32}}, std::vector{LoraRun{0, 1, 1}}, x.data(), 256, 4,
+                                shrunk.data(), &machine);
+                    return y;
+                  }),
+            kRounds / 2);  // right by chance when the warp that sums ends last
 }
 
 TEST(Controls, AttentionWithoutEitherBarrier) {

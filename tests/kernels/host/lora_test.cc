@@ -5,29 +5,12 @@
 #include <cmath>
 
 #include "kernels/host/host_kernels.h"
-#include "tests/kernels/host/kernel_testing.h"
+#include "tests/kernels/host/lora_testing.h"
 
 namespace troupe::kernels {
 namespace {
 
 constexpr std::uint32_t kMaxRank = 16;
-
-// Adapters of several ranks at one matrix; slot 0 is the base model's and never named.
-struct Adapters {
-  std::uint32_t rows, cols;
-  std::vector<std::vector<float>> a, b;
-  std::vector<LoraWeight> slots;
-
-  Adapters(std::uint32_t rows, std::uint32_t cols, const std::vector<std::uint32_t>& ranks)
-      : rows(rows), cols(cols), a(ranks.size()), b(ranks.size()) {
-    slots.resize(ranks.size());
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      a[i] = random_floats(std::size_t{ranks[i]} * cols, 10 * i + 1);
-      b[i] = random_floats(std::size_t{ranks[i]} * rows, 10 * i + 2);
-      slots[i] = {a[i].data(), b[i].data(), ranks[i], 0.5f + static_cast<float>(i)};
-    }
-  }
-};
 
 // The order of kernels.h, one element at a time.
 std::vector<float> reference(const Adapters& m, std::uint32_t slot, const float* x, const float* y) {
@@ -68,9 +51,7 @@ TEST(Lora, EveryTokenIsTheReferencesBits) {
         auto y = before;
         run(m, runs, x, y, target, threads);
         for (std::uint32_t t = 0; t < n; ++t) {
-          std::uint32_t slot = 0;
-          for (const LoraRun& r : runs) slot = t >= r.first_token && t < r.first_token + r.n_tokens ? r.slot : slot;
-          const auto want = reference(m, slot, &x[std::size_t{t} * cols], &before[std::size_t{t} * rows]);
+          const auto want = reference(m, slot_of(runs, t), &x[std::size_t{t} * cols], &before[std::size_t{t} * rows]);
           EXPECT_TRUE(same_bits(want, {y.begin() + t * rows, y.begin() + (t + 1) * rows}))
               << name(target) << " " << threads << " token " << t;
         }

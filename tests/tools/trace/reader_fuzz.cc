@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   put_le(block.data() + 8, static_cast<std::uint32_t>(size - 1));
   put_le(block.data() + 12, std::uint32_t{data[0]});
   block.insert(block.end(), data + 1, data + size);
-  put_le(block.data() + 4, crc32(block.data() + 8, block.size() - 8));
+  put_le(block.data() + 4, crc32c(block.data() + 8, block.size() - 8));
   file.insert(file.end(), block.begin(), block.end());
   const auto made = parse_recording(file.data(), file.size());
   if (!made) std::abort();  // its header is right
