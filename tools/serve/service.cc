@@ -45,8 +45,8 @@ json::object to_json(const DeviceFacts& f) {
 
 ApiError no_answer() { return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"}; }
 
-// An answer that is not streamed is put together in memory: some 300 bytes for each of these.
-constexpr std::uint64_t kMaxLogprobEntries = 1 << 20;
+// An answer that is not streamed is put together in memory: about a KiB for each of these.
+constexpr std::uint64_t kMaxLogprobEntries = 1 << 18;
 
 double to_seconds(TimeNs t) { return static_cast<double>(t) * 1e-9; }
 
