@@ -61,8 +61,8 @@ void LoraCore::State::bind(const Waiting& w, TimeNs now, LoraOutbox& out) {
   out.push(std::move(admit));
 }
 
-// Of the seed: a free slot, else the one without users that was used longest ago; never the standard adapter's, unless it
-// is that one that is loaded again.
+// Of the seed: a free slot, else one without users: a retired adapter's, then the command's own name's, then the one that was
+// used longest ago; the standard adapter's only if it is that one that is loaded again.
 std::optional<std::uint32_t> LoraCore::State::choose(const LoraCommand& c) const {
   std::optional<std::uint32_t> best;
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
