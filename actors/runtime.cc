@@ -101,7 +101,8 @@ struct Runtime::Impl {
   Result<void> give_back(Result<void> first);
 
   // One request and its answer. closed: the actor is gone, or no answer came in time.
-  template <class R, class Handle, class M> Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
+  template <class R, class Handle, class M>
+  Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
     const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     Result<R> result = closed();
@@ -116,7 +117,8 @@ struct Runtime::Impl {
     return result;
   }
   // Lets an actor work off its mailbox and end, and waits until it has.
-  template <class Handle> void end(const Handle& actor) const {
+  template <class Handle>
+  void end(const Handle& actor) const {
     const ForgetLogger forget;  // after the scoped actor is gone
     caf::scoped_actor self{*system};
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
@@ -148,6 +150,7 @@ Result<void> Runtime::Impl::start() {
   configs.scheduler.fault = options.fault;
   configs.device = {setup.ring_slots, setup.step_timeout, places.count};
   configs.lora = options.lora;
+  configs.spill.limit_bytes = options.spill_limit;
   configs.model = info;
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
@@ -176,7 +179,7 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   } else {
     p.stream = system->spawn<StreamShell>(counts, stream);
   }
-  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, SpillConfig{options.spill_limit}, info, spilled);
+  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, configs.spill, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
   if (info.max_loras > 0) {
@@ -277,7 +280,8 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
     // that it can reach is left to it.
     config->kept_alive = std::move(peers);
     (void)driver.release(), (void)model.release(), (void)system.release(), (void)config.release();
-    return Error{ErrorCode::device_lost, "the device was still busy when the time to stop was over; what it holds is abandoned (" + first.error().what + ")"};
+    return Error{ErrorCode::device_lost,
+                 "the device was still busy when the time to stop was over; what it holds is abandoned (" + first.error().what + ")"};
   }
   if (peers) {
     end(peers->router);
@@ -325,16 +329,18 @@ Result<std::unique_ptr<Runtime>> Runtime::start(const RuntimeOptions& options, s
   return runtime;
 }
 
-Result<RequestId> Runtime::submit(Request request, RequestCallback callback) {
+Submission Runtime::submit(Request request, RequestCallback callback) {
   const std::shared_lock lock(impl_->gate);
-  if (impl_->closing) return closed();
+  if (impl_->closing) return Refusal{closed()};
   SubmitTo to;
   to.submit.request = Shared<Request>::of(std::move(request));
   to.submit.drawn_seed = mix(impl_->seed_base + impl_->seeds.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15ull);
   to.callback = std::make_shared<Callback>(std::move(callback));
-  TROUPE_TRY(auto reply, impl_->ask<SubmitReply>(impl_->peers->dispatcher, std::move(to)));
-  if (reply.error.code != ErrorCode::none) return reply.error;
-  return reply.request;
+  const auto reply = impl_->ask<SubmitReply>(impl_->peers->dispatcher, std::move(to));
+  if (!reply) return Refusal{reply.error()};
+  const SubmitReply& answer = reply.value();
+  if (answer.error.code != ErrorCode::none) return Refusal{answer.error, std::chrono::nanoseconds(answer.retry_after)};
+  return answer.request;
 }
 
 CancelOutcome Runtime::cancel(std::uint64_t client) {
@@ -394,7 +400,8 @@ RuntimeMetrics Runtime::metrics() const {
 bool Runtime::drain(std::chrono::nanoseconds limit) {
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return false;
-  return impl_->ask<Drained>(impl_->peers->dispatcher, Drain{}, std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1})).has_value();
+  return impl_->ask<Drained>(impl_->peers->dispatcher, Drain{}, std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1}))
+      .has_value();
 }
 
 Result<void> Runtime::dump_trace(const std::string& path) const {

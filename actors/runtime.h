@@ -27,42 +27,48 @@
 namespace troupe {
 
 struct RuntimeOptions {
-  std::uint32_t depth = 2;             // 1 = sync
-  std::uint32_t max_batch = 32;        // running requests
-  std::uint32_t max_live = 1024;       // accepted and not finished; beyond it submit answers overloaded
-  std::uint32_t kv_blocks = 0;         // 0 = max_batch full contexts, or what the model has
-  std::uint32_t step_tokens = 512;     // token budget of a step
+  std::uint32_t depth = 2;          // 1 = sync
+  std::uint32_t max_batch = 32;     // running requests
+  std::uint32_t max_live = 1024;    // accepted and not finished; beyond it submit answers overloaded
+  std::uint32_t kv_blocks = 0;      // 0 = max_batch full contexts, or what the model has
+  std::uint32_t step_tokens = 512;  // token budget of a step
   std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
   std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
   int pin_control_thread = -1;         // a CPU, or -1
   actors::LoraConfig lora{};
-  std::string spill_dir{};             // a folder for what preempted requests had computed; empty: it is computed again
+  std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
-  std::uint32_t spill_min_blocks = 4;  // a request with no more full KV blocks than that is computed again
+  std::uint32_t spill_min_blocks = 4;                  // a request with no more full KV blocks than that is computed again
   actors::SchedulerFault fault = actors::SchedulerFault::none;
-  TraceOptions trace{};                // recording of messages
+  TraceOptions trace{};  // recording of messages
 };
 
 // One thing that happened to a request, valid during the callback only.
 struct RequestEvent {
   RequestId request;
-  const TokenEvent* token = nullptr;    // a token, or
-  const Finish* finish = nullptr;       // the end
-  std::string_view text;                // text that became final with it (may be empty)
-  const TokenLogprob* best = nullptr;   // token->best_size entries
+  const TokenEvent* token = nullptr;   // a token, or
+  const Finish* finish = nullptr;      // the end
+  std::string_view text;               // text that became final with it (may be empty)
+  const TokenLogprob* best = nullptr;  // token->best_size entries
 };
 // To get them as messages of an actor, see actors/deliver_to.h.
 using RequestCallback = std::function<void(const RequestEvent&)>;
+
+// Why a request was not accepted.
+struct Refusal : Error {
+  std::chrono::nanoseconds retry_after{};  // overloaded: about when it is worth another try
+};
+using Submission = BOOST_OUTCOME_V2_NAMESPACE::basic_result<RequestId, Refusal, BOOST_OUTCOME_V2_NAMESPACE::policy::all_narrow>;
 
 struct RuntimeMetrics {
   actors::SchedulerStats scheduler;
   DeviceFacts facts;
   std::uint32_t waiting = 0;
   std::uint32_t running = 0;
-  std::uint64_t messages = 0;          // sent between actors
-  std::uint64_t trace_bytes = 0;       // recorded, and how many records were dropped for want of room
+  std::uint64_t messages = 0;     // sent between actors
+  std::uint64_t trace_bytes = 0;  // recorded, and how many records were dropped for want of room
   std::uint64_t trace_lost = 0;
-  TimeNs since_last_settled = 0;       // health: grows while work waits and nothing settles (R10)
+  TimeNs since_last_settled = 0;  // health: grows while work waits and nothing settles (R10)
 };
 
 class Runtime {
@@ -74,7 +80,7 @@ class Runtime {
 
   // Accepted: the request's id. Errors: bad_request, overloaded (try again later), closed. The callback may run before
   // this returns.
-  Result<RequestId> submit(Request request, RequestCallback callback);
+  Submission submit(Request request, RequestCallback callback);
   CancelOutcome cancel(std::uint64_t client);
 
   // A LoRA command (messages/lora.h), in order with submissions: a request that is submitted after it was accepted sees its

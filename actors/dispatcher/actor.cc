@@ -83,6 +83,7 @@ void DispatcherShell::put(Admit&& m) {
 }
 
 void DispatcherShell::put(LoraAnswer&& m) {
+  post_.stamp(m);
   const auto it = std::find_if(loras_.begin(), loras_.end(), [&](const auto& c) { return c.first == m.id; });
   if (it == loras_.end()) return;
   const std::shared_ptr<LoraCallback> callback = std::move(it->second);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,8 +11,9 @@
 namespace troupe::actors {
 namespace {
 
-// How long a client that was refused for load should wait: about the time in which some request ends.
-constexpr TimeNs kRetryAfter = 100'000'000;
+// How long a client that was refused for load should wait: about the time in which some request ends, within these.
+constexpr TimeNs kShortestWait = 100'000'000;
+constexpr TimeNs kLongestWait = 60'000'000'000;
 
 }  // namespace
 
@@ -22,9 +24,17 @@ struct DispatcherCore::State {
   std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation; looked up, never walked
   std::deque<std::uint64_t> ended;                        // clients whose last request has ended; at most max_live
   std::unordered_set<std::uint64_t> ended_set;
+  TimeNs last_end = 0;  // when requests ended last, or the first was accepted
+  TimeNs pace = 0;      // between two ends: of the last few, the recent ones more
   bool draining = false;
   bool drained = false;
 
+  void keep_pace(TimeNs now, std::size_t n) {
+    pace += ((now - last_end) / static_cast<TimeNs>(n) - pace) / 4;
+    last_end = now;
+  }
+  // Nothing has ended for longer than the pace says: then it is out of date.
+  TimeNs retry_after(TimeNs now) const { return std::clamp(std::max(pace, now - last_end), kShortestWait, kLongestWait); }
   void forget_ended(std::uint64_t client) {
     if (ended_set.erase(client) == 0) return;
     for (auto it = ended.begin(); it != ended.end(); ++it) {
@@ -44,7 +54,7 @@ struct DispatcherCore::State {
     }
   }
   SubmitReply refuse(Error error, TimeNs retry_after = 0) const { return SubmitReply{{}, {}, std::move(error), retry_after}; }
-  SubmitReply submit(const Submit& m, DispatcherOutbox& out);
+  SubmitReply submit(const Submit& m, TimeNs now, DispatcherOutbox& out);
 };
 
 DispatcherCore::DispatcherCore(const DispatcherConfig& config, const ModelInfo& model) : s_(new State) {
@@ -53,27 +63,29 @@ DispatcherCore::DispatcherCore(const DispatcherConfig& config, const ModelInfo& 
 }
 DispatcherCore::~DispatcherCore() = default;
 
-SubmitReply DispatcherCore::State::submit(const Submit& m, DispatcherOutbox& out) {
+SubmitReply DispatcherCore::State::submit(const Submit& m, TimeNs now, DispatcherOutbox& out) {
   if (draining) return refuse(Error{ErrorCode::closed, "the runtime is draining and takes no new requests"});
   if (!m.request) return refuse(Error{ErrorCode::bad_request, "the submission holds no request"});
   const Request& request = *m.request;
   if (Error e = validate(request, model); e.code != ErrorCode::none) return refuse(std::move(e));
   if (live.count(request.client) != 0) {
-    return refuse(Error{ErrorCode::bad_request, fmt::format("client id {} has a live request; wait for its end, cancel it, or use another id",
-                                                            request.client)});
+    return refuse(Error{ErrorCode::bad_request,
+                        fmt::format("client id {} has a live request; wait for its end, cancel it, or use another id", request.client)});
   }
   if (live.size() >= config.max_live) {
-    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", live.size())}, kRetryAfter);
+    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", live.size())},
+                  retry_after(now));
   }
   const RequestId id{request.client, ++generation};
   forget_ended(request.client);
+  if (live.empty()) last_end = now;
   live.emplace(request.client, id.generation);
   out.push(Admit{{}, id, m.request, request.sampling.seed ? *request.sampling.seed : m.drawn_seed});
   return SubmitReply{{}, id, {}, 0};
 }
 
-void DispatcherCore::on(const Submit& m, TimeNs, DispatcherOutbox& out) {
-  SubmitReply reply = s_->submit(m, out);
+void DispatcherCore::on(const Submit& m, TimeNs now, DispatcherOutbox& out) {
+  SubmitReply reply = s_->submit(m, now, out);
   out.push(std::move(reply));
 }
 
@@ -99,14 +111,17 @@ void DispatcherCore::on(const LoraSubmit& m, TimeNs, DispatcherOutbox& out) {
 
 void DispatcherCore::on(const LoraAnswer& m, TimeNs, DispatcherOutbox& out) { out.push(m); }
 
-void DispatcherCore::on(const Ended& m, TimeNs, DispatcherOutbox& out) {
+void DispatcherCore::on(const Ended& m, TimeNs now, DispatcherOutbox& out) {
   if (s_->model.max_loras > 0) out.push(m);
+  std::size_t ended = 0;
   for (const RequestId& id : m.requests) {
     const auto it = s_->live.find(id.client);
     if (it == s_->live.end() || it->second != id.generation) continue;
     s_->live.erase(it);
     s_->remember_ended(id.client);
+    ++ended;
   }
+  if (ended > 0) s_->keep_pace(now, ended);
 }
 
 void DispatcherCore::on(const Drain& m, TimeNs, DispatcherOutbox& out) {

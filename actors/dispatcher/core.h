@@ -25,7 +25,8 @@ class DispatcherCore {
   DispatcherCore(const DispatcherConfig& config, const ModelInfo& model);
   ~DispatcherCore();
 
-  // Answers with exactly one SubmitReply, in the same call.
+  // Answers with exactly one SubmitReply, in the same call. overloaded says when to try again: about when some request
+  // will have ended, by the pace at which the last ones did.
   void on(const Submit& m, TimeNs now, DispatcherOutbox& out);
   // Answers with a CancelReply, now (not_found, already_finished) or when the scheduler has answered.
   void on(const Cancel& m, TimeNs now, DispatcherOutbox& out);

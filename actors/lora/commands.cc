@@ -61,15 +61,16 @@ void LoraCore::State::bind(const Waiting& w, TimeNs now, LoraOutbox& out) {
   out.push(std::move(admit));
 }
 
-// Of the seed: a free slot, else the one without users that was used longest ago; never the standard adapter's, unless it
-// is that one that is loaded again.
+// Of the seed: a free slot, else one without users: a retired adapter's, then the command's own name's, then the one that was
+// used longest ago; the standard adapter's only if it is that one that is loaded again.
 std::optional<std::uint32_t> LoraCore::State::choose(const LoraCommand& c) const {
   std::optional<std::uint32_t> best;
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = slots[i];
     if (slot.ref.slot == 0) return i;
     if (slot.users > 0 || (!slot.retired && slot.name == standard && slot.name != c.name)) continue;
-    if (!best || (slot.retired != slots[*best].retired ? slot.retired : slot.used < slots[*best].used)) best = i;
+    const auto rank = [&](const Slot& s) { return s.retired ? 0 : s.name == c.name ? 1 : 2; };
+    if (!best || (rank(slot) != rank(slots[*best]) ? rank(slot) < rank(slots[*best]) : slot.used < slots[*best].used)) best = i;
   }
   return best;
 }
@@ -94,7 +95,7 @@ std::uint32_t LoraCore::State::users() const {
 bool LoraCore::State::quiet() const { return users() == 0; }
 
 void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
-  Running& r = running.emplace();
+  Running& r = running.emplace(Running{});  // clang 14 takes a nested class for one that cannot be made of nothing
   r.id = command.id;
   r.c = std::move(command.c);
   r.start = now;

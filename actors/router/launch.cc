@@ -112,7 +112,11 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
     RouterSequence& s = *planned[i];
-    OpenRow& open = slot.rows.emplace_back(OpenRow{static_cast<std::uint32_t>(&s - sequences.data()), s.id, s.epoch, row.position, 0, false});
+    OpenRow& open = slot.rows.emplace_back();
+    open.record = static_cast<std::uint32_t>(&s - sequences.data());
+    open.seq = s.id;
+    open.epoch = s.epoch;
+    open.position = row.position;
     while (row.position + row.n_tokens > s.table.size() * model.block_size) {
       s.table.push_back(cache.take().value());
       if (row.source.is_feed()) ++open.ahead_blocks;

@@ -1,5 +1,6 @@
 // Committing results: what a settled row means for its request (R2, R5, R7).
 #include <algorithm>
+#include <utility>
 
 #include "actors/scheduler/state.h"
 
@@ -35,7 +36,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   --r->n_rows;
   r->settled += f.n_tokens;
   r->failures = 0;
-  effects.emplace_back(std::in_place_type<Commit>, r->seq, r->epoch, r->settled);
+  effects.push_back(Commit{r->seq, r->epoch, r->settled});
   if (!f.produces) return;
   if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
@@ -71,7 +72,16 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
   ++stats.host_chosen;
 }
 
+void SchedulerCore::State::make_text(Live& r) {
+  if (r.text_due == 0) return;
+  TokenEvent& e = staged.events[std::exchange(r.text_due, 0) - 1];
+  e.text_begin = static_cast<std::uint32_t>(staged.text.size());
+  (void)r.text.push(model.tokens->text(e.id), no_stops, staged.text);
+  e.text_size = static_cast<std::uint32_t>(staged.text.size()) - e.text_begin;
+}
+
 void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best) {
+  make_text(r);
   TokenBatch& b = staged;
   TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
@@ -82,6 +92,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   e.best_size = n_best;
   b.best.insert(b.best.end(), best, best + n_best);
   r.output.push_back(id);
+  r.newest = id;
   ++stats.tokens;
   bool ends = !r.ignore_eos && std::find(model.eos_ids.begin(), model.eos_ids.end(), id) != model.eos_ids.end();
   if (r.stops_at_ids) {
@@ -92,8 +103,14 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
 
   e.text_begin = static_cast<std::uint32_t>(b.text.size());
   const bool past_min = r.output.size() > r.min_tokens || r.min_tokens == 0;
-  const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min && r.stops_at_strings ? r.request->stop.stop : no_stops, b.text);
-  e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
+  bool matched = false;
+  if (model.tokens && past_min && r.stops_at_strings) {
+    matched = r.text.push(model.tokens->text(id), r.request->stop.stop, b.text);
+    e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
+  } else if (model.tokens) {
+    r.text_due = static_cast<std::uint32_t>(b.events.size());
+    text_due.push_back(static_cast<std::uint32_t>(&r - live.data()));
+  }
   if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(TokenEvent(e));
 
   bool stop = r.stop_pending || matched || (ends && past_min);
@@ -133,6 +150,7 @@ void SchedulerCore::State::row_failed(Live& r, ErrorCode code, const std::string
 }
 
 void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
+  make_text(r);
   const auto index = static_cast<std::uint32_t>(&r - live.data());
   TokenBatch& b = staged;
   Finish f;
@@ -157,6 +175,7 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   by_generation.erase(r.id.generation);
   r.phase = Live::Phase::unused;
   r.id = {};
+  r.seq = {};
   r.request = {};
   free_live.push_back(index);
 }

@@ -25,7 +25,7 @@ Live* SchedulerCore::State::find(const RequestId& id) {
 
 Live* SchedulerCore::State::find(const StepRow& row) {
   Live& r = live[row.index];
-  return r.id == row.request && r.seq == row.seq ? &r : nullptr;
+  return r.seq == row.seq ? &r : nullptr;
 }
 
 void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
@@ -56,6 +56,10 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
 void SchedulerCore::deliver(SchedulerOutbox& out) {
   TokenBatch& staged = s_->staged;
   if (staged.events.empty() && staged.finishes.empty()) return;
+  if (s_->unanswered && !std::exchange(s_->due, true)) return;
+  s_->due = false;
+  for (const std::uint32_t i : s_->text_due) s_->make_text(s_->live[i]);
+  s_->text_due.clear();
   Draft<TokenBatch> batch = s_->token_batches.draft();
   batch->events.assign(staged.events.begin(), staged.events.end());
   batch->finishes.assign(std::make_move_iterator(staged.finishes.begin()), std::make_move_iterator(staged.finishes.end()));

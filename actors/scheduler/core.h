@@ -87,8 +87,9 @@ class SchedulerCore {
   void on(const LoraHold& m, TimeNs now, SchedulerOutbox& out);
   void on(const LoraResume& m, TimeNs now, SchedulerOutbox& out);
 
-  // Tokens and ends that the last message gave, as one Deliver. To be called after the outbox of every message has been
-  // sent: the batch is memory that the delivery thread had last, and the next launch does not wait for it.
+  // Tokens and ends since the last Deliver, as one. To be called after the outbox of every message has been sent. After a
+  // Launch it holds them back until the next message, which the router's answer is at the latest: on the one control thread
+  // the step would wait for it.
   void deliver(SchedulerOutbox& out);
 
   const SchedulerStats& stats() const;

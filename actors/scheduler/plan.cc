@@ -64,7 +64,13 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
     row.source = FeedSource::host(static_cast<std::uint32_t>(plan.tokens.size()));
     for (std::uint32_t k = 0; k < n_tokens; ++k) plan.tokens.push_back(r.token(r.launched + k));
   }
-  step.rows.push_back({index, r.id, r.seq, r.epoch, r.launched, n_tokens, f.fed, row.readback});
+  StepRow& launched = step.rows.emplace_back();
+  launched.index = index;
+  launched.seq = r.seq;
+  launched.epoch = r.epoch;
+  launched.n_tokens = n_tokens;
+  launched.fed = f.fed;
+  launched.readback = row.readback;
   r.launched += n_tokens;
   ++r.n_rows;
 }

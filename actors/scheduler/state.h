@@ -52,6 +52,7 @@ struct alignas(64) Live {
   std::uint32_t settled = 0;       // positions, without them
   std::uint32_t n_rows = 0;
   std::uint32_t failures = 0;      // in a row
+  Token newest = 0;                // output.back()
   Ticket sampling;                 // its logits of this step are with the sampler; incarnation 0 = none
   SeqId seq;
   std::vector<Token> output;
@@ -59,6 +60,7 @@ struct alignas(64) Live {
   AdapterRef adapter;              // bound for its whole life
   std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
   TextStream text;
+  std::uint32_t text_due = 0;  // its last staged event, counted from 1, while its text is not made
   Shared<Request> request;
 
   std::uint64_t seed = 0;
@@ -75,7 +77,11 @@ struct alignas(64) Live {
   std::uint32_t saved_len = 0;     // positions
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
-  Token token(std::uint32_t position) const { return position < prompt_len ? request->prompt[position] : output[position - prompt_len]; }
+  // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.
+  Token token(std::uint32_t position) const {
+    return position + 1 == known() && !output.empty() ? newest : at(position);
+  }
+  Token at(std::uint32_t position) const { return position < prompt_len ? request->prompt[position] : output[position - prompt_len]; }
   // Whether output `output_index` may not be just any id, by min_tokens or a closed thinking block.
   bool bars(std::uint32_t output_index) const { return output_index < min_tokens || closed_thinking; }
   // Tokens that rows in flight will produce.
@@ -89,10 +95,8 @@ struct alignas(64) Live {
 // What a step's row was launched as; the request may be gone when it settles.
 struct StepRow {
   std::uint32_t index = 0;  // in State::live
-  RequestId request;
-  SeqId seq;
   std::uint32_t epoch = 0;
-  std::uint32_t position = 0;
+  SeqId seq;  // no two requests, nor two lives of one, have the same
   std::uint32_t n_tokens = 0;
   bool fed = false;
   RowReadback readback = RowReadback::none;
@@ -163,6 +167,8 @@ struct SchedulerCore::State {
   Pool<SampleBatch> sample_batches;
   Pool<TokenBatch> token_batches;
   TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
+  bool due = false;                          // it was held back once
+  std::vector<std::uint32_t> text_due;       // indices in `live`: deliver() makes their text, so that the next launch need not wait
   std::optional<Draft<SampleBatch>> sample;  // likewise
 
   Live* find(const RequestId& id);
@@ -207,6 +213,7 @@ struct SchedulerCore::State {
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);
   void commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best);
+  void make_text(Live& r);
   void redo(Live& r);
   void row_failed(Live& r, ErrorCode code, const std::string& what);
   void ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row);

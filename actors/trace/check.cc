@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "actors/trace/lora_rules.h"
 #include "actors/trace/streams.h"
 #include "actors/trace/witness.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kMostSlots = 1u << 16;
 constexpr std::uint64_t kMostEntries = 1u << 24;  // of all block tables
+constexpr std::uint32_t kMostIds = 1u << 24;      // of a vocabulary
 constexpr std::uint32_t kMostWaiting = 64;        // messages of one sender for one receiver (R11)
 
 class Checker {
@@ -49,9 +51,14 @@ class Checker {
   }
 
  private:
-  bool broken() const { return !what_.empty() || !witness_.violation().empty() || !streams_.violation().empty(); }
+  bool broken() const {
+    return !what_.empty() || !witness_.violation().empty() || !streams_.violation().empty() || !lora_.violation().empty();
+  }
   Finding finding() const {
-    const std::string& text = !what_.empty() ? what_ : !witness_.violation().empty() ? witness_.violation() : streams_.violation();
+    const std::string& text = !what_.empty()                  ? what_
+                              : !witness_.violation().empty() ? witness_.violation()
+                              : !streams_.violation().empty() ? streams_.violation()
+                                                              : lora_.violation();
     const std::size_t colon = text.find(": ");
     return {text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 2), at_};
   }
@@ -76,6 +83,9 @@ class Checker {
           if constexpr (requires { DeviceFacts{m.facts}; }) facts(m.facts);
           if constexpr (std::is_same_v<M, Admit>) {
             streams_.admitted(m, e.head.from.sender == Sender::dispatcher);
+            if (e.head.from.sender == Sender::lora) lora_.sent(m);
+          } else if constexpr (std::is_same_v<M, LoraAnswer>) {
+            if (e.head.from.sender == Sender::lora) lora_.sent(m);
           } else if constexpr (std::is_same_v<M, Opened>) {
             witness_.opened(m);
             streams_.opened(m);
@@ -122,7 +132,9 @@ class Checker {
     std::visit(
         [&](const auto& m) {
           using M = std::decay_t<decltype(m)>;
-          if constexpr (std::is_same_v<M, Launch>) {
+          if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, Admit>) {
+            if (to == Sender::lora) lora_.taken(m);
+          } else if constexpr (std::is_same_v<M, Launch>) {
             if (to == Sender::router) witness_.launch(m);
           } else if constexpr (std::is_same_v<M, Apply>) {
             if (to == Sender::router) witness_.apply(m.effect);
@@ -160,6 +172,7 @@ class Checker {
   const CoreConfigs& configs_;
   Witness witness_;
   Streams streams_;
+  LoraRules lora_;
   std::map<std::pair<Sender, Sender>, std::uint32_t> waiting_;
   std::uint64_t refusals_ = 0;
   bool torn_down_ = false;
@@ -173,7 +186,7 @@ class Checker {
 bool plausible(const CoreConfigs& c) {
   const ModelInfo& m = c.model;
   if (m.block_size == 0 || m.n_slots == 0 || m.n_slots > kMostSlots || m.max_rows == 0 || m.max_rows > kMostSlots ||
-      m.kv_blocks > kMostEntries || m.max_loras > kMostSlots)
+      m.kv_blocks > kMostEntries || m.max_loras > kMostSlots || m.vocab_size > kMostIds)
     return false;
   if ((std::uint64_t{m.context_length} / m.block_size + 1) * m.n_slots > kMostEntries) return false;
   return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 && c.scheduler.depth <= 64 &&

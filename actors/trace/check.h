@@ -2,8 +2,8 @@
 //
 // R2 (a token comes from a row that holds, is none that was barred, and none comes after the end), R3, R4, R6 (by the
 // Witness), R5 (each token and the end, once), R7 (who may fail), R8 (the blocks add up, and come back at teardown), R9 (what
-// a step names stays in the adapter table), R10 (no launch is refused in a loop), R11 (mailboxes stay short). R1 takes two recordings: see
-// diff.h.
+// a step names stays in the adapter table, no generation comes twice, and what comes after a command waits for its outcome), R10 (no launch
+// is refused in a loop), R11 (mailboxes stay short). R1 takes two recordings: see diff.h.
 #pragma once
 
 #include <cstdint>

@@ -10,26 +10,39 @@
 namespace troupe::actors::trace {
 namespace {
 
+constexpr int kMostHeld = 16;  // steps that can settle before their tokens are delivered, and then some
+
 bool whole(const ClientStream& s) {
   return s.finish && (s.finish->reason == FinishReason::stop || s.finish->reason == FinishReason::length);
 }
 
-// The row that gave token `index` of the stream in the message whose handling delivered it: as "row 2 of t1.42".
-std::string source_of(const Recording& r, const ClientStream& s, std::uint32_t index) {
-  const Event& deliver = r.events[s.tokens[index].event];
-  const Event* cause = r.sent(deliver.head.cause);
-  const auto* settled = cause != nullptr ? std::get_if<Settled>(&cause->message) : nullptr;
-  if (settled == nullptr) return {};
+// The row of `settled` that gave token `index` of the stream: as "row 2 of t1.42"; empty: none did.
+std::string row_of(const Recording& r, const Settled& settled, const std::vector<SeqId>& lives, const ClientStream& s, std::uint32_t index) {
   for (const Event& e : r.events) {
     const auto* launch = std::get_if<Launch>(&e.message);
-    if (launch == nullptr || launch->plan->ticket != settled->result->ticket) continue;
+    if (launch == nullptr || launch->plan->ticket != settled.result->ticket) continue;
     const std::uint32_t end = static_cast<std::uint32_t>(s.request->prompt.size()) + index;
-    for (std::size_t i = 0; i < launch->plan->rows.size(); ++i) {
+    for (std::size_t i = 0; i < launch->plan->rows.size() && i < settled.result->rows.size(); ++i) {
       const Row& row = launch->plan->rows[i];
-      if (row.position + row.n_tokens != end || i >= settled->result->rows.size()) continue;
-      if (settled->result->rows[i].id != s.tokens[index].id) continue;
+      if (row.position + row.n_tokens != end || settled.result->rows[i].id != s.tokens[index].id) continue;
+      if (std::find(lives.begin(), lives.end(), row.seq) == lives.end()) continue;
       return fmt::format("row {} of {}: {}, mask {}", i, label(launch->plan->ticket), label(row), label(row.mask));
     }
+  }
+  return {};
+}
+
+// The row that gave token `index`, of one of the steps that had settled when it was delivered.
+std::string source_of(const Recording& r, const ClientStream& s, std::uint32_t index) {
+  std::vector<SeqId> lives;  // as what the request was opened
+  for (const Event& e : r.events)
+    if (const auto* opened = std::get_if<Opened>(&e.message); opened != nullptr && opened->request == s.id) lives.push_back(opened->seq);
+  int steps = 0;
+  for (std::size_t at = s.tokens[index].event; at > 0 && steps < kMostHeld; --at) {
+    const auto* settled = std::get_if<Settled>(&r.events[at - 1].message);
+    if (settled == nullptr) continue;
+    ++steps;
+    if (std::string row = row_of(r, *settled, lives, s, index); !row.empty()) return row;
   }
   return {};
 }

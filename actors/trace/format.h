@@ -18,6 +18,7 @@
 #include "actors/lora/core.h"
 #include "actors/router/core.h"
 #include "actors/scheduler/core.h"
+#include "actors/spill/core.h"
 #include "actors/trace/bytes.h"
 #include "messages/error.h"
 #include "messages/model_info.h"
@@ -44,6 +45,7 @@ struct CoreConfigs {
   RouterConfig router;
   DeviceConfig device;
   LoraConfig lora;
+  SpillConfig spill;
   ModelInfo model;
 };
 
@@ -83,8 +85,12 @@ auto inspect(I& f, LoraConfig& x) {
   return f(x.max_wait, x.lease, x.max_commands, x.policy, x.fault);
 }
 template <class I>
+auto inspect(I& f, SpillConfig& x) {
+  return f(x.limit_bytes, x.fault);
+}
+template <class I>
 auto inspect(I& f, CoreConfigs& x) {
-  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.model);
+  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.spill, x.model);
 }
 template <class I>
 auto inspect(I& f, TypeInfo& x) {
@@ -97,7 +103,8 @@ auto inspect(I& f, Header& x) {
 
 // A recording that lacks a setting is not replayed but diverges: who adds a field to one of these adds it to its inspect()
 // and here.
-static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 24);
+static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 24 &&
+              sizeof(SpillConfig) == 16);
 
 // This build's, for these cores.
 Header make_header(const CoreConfigs& configs, bool redacted);

@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace troupe::actors::trace {
 namespace {
 
 constexpr std::size_t kMostTypes = 1024;
+constexpr TimeNs kLatest = TimeNs{1} << 61;  // no machine runs that long: who looks at recordings may add and subtract
 
 Error bad(std::string what) { return Error{ErrorCode::bad_file, std::move(what)}; }
 
@@ -100,7 +102,7 @@ Result<bool> Reader::read_header() {
   }
   header.configs_bytes.clear();
   header_ = std::move(header);
-  at_ = kFilePrefix + size;
+  at_ = header_bytes_ = kFilePrefix + size;
   return true;
 }
 
@@ -148,6 +150,7 @@ bool Reader::read_record(Decoder& d, ReadTable& table, TimeNs& time) {
   }
   if (d.zigzag(step)) return false;
   time = static_cast<TimeNs>(static_cast<std::uint64_t>(time) + static_cast<std::uint64_t>(step));
+  if (time < 0 || time > kLatest) return false;
   h.time = time;
   std::uint32_t type = 0;
   if (h.kind != RecordKind::lost) {
@@ -193,13 +196,21 @@ Result<Recording> parse_recording(const std::uint8_t* data, std::size_t size) {
   Recording r;
   r.header = reader.header();
   r.configs = reader.configs();
-  r.events = reader.take();
+  std::vector<Event> events = reader.take();
   r.damage = reader.damage();
   r.cut_bytes = reader.pending();
   r.unknown = reader.unknown();
   r.bytes = size;
-  // Blocks take one sender's records after the other's; a sender's own are in its order, which equal times keep.
-  std::stable_sort(r.events.begin(), r.events.end(), [](const Event& a, const Event& b) { return a.head.time < b.head.time; });
+  r.header_bytes = reader.header_bytes();
+  // Blocks take one sender's records after the other's; a sender's own are in its order, which equal times keep. Sorted by
+  // index: events are large.
+  std::vector<std::uint32_t> order(events.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return events[a].head.time < events[b].head.time; });
+  r.events.reserve(events.size());
+  for (const std::uint32_t i : order) r.events.push_back(std::move(events[i]));
+  r.sent_at.reserve(events.size() / 2);
+  r.received_at.reserve(events.size() / 2);
   for (std::uint32_t i = 0; i < r.events.size(); ++i) {
     RecordHead& h = r.events[i].head;
     if (h.kind == RecordKind::lost) r.lost += h.seq;

@@ -31,6 +31,7 @@ class Reader {
   const std::optional<CoreConfigs>& configs() const { return configs_; }
   // Read since the last call, in the file's order.
   std::vector<Event> take();
+  std::size_t header_bytes() const { return header_bytes_; }
   // Bytes that are no whole block yet; of a whole file: what was cut off.
   std::size_t pending() const { return bytes_.size() - at_; }
   const std::string& damage() const { return damage_; }  // why it stopped; empty: it did not
@@ -44,6 +45,7 @@ class Reader {
 
   std::vector<std::uint8_t> bytes_;
   std::size_t at_ = 0;
+  std::size_t header_bytes_ = 0;
   std::optional<Header> header_;
   std::optional<CoreConfigs> configs_;
   std::vector<std::uint16_t> types_;  // the file's type -> ours; 0 = unknown
@@ -62,6 +64,7 @@ struct Recording {
   std::uint64_t lost = 0;     // records for which the recorder had no room
   std::uint64_t unknown = 0;
   std::size_t bytes = 0;
+  std::size_t header_bytes = 0;  // of those: cores' settings and, above all, the model's vocabulary
 
   // The record of sending message `seq`; null: it is not there.
   const Event* sent(std::uint64_t seq) const;

@@ -94,7 +94,7 @@ bool whole(const M& m) {
   if constexpr (requires { m.plan->ticket; }) ok = ok && m.plan;
   if constexpr (requires { m.result->ticket; }) ok = ok && m.result;
   if constexpr (requires { m.step->ticket; }) ok = ok && m.step;
-  if constexpr (requires { m.batch->clear(); }) ok = ok && m.batch;
+  if constexpr (requires { *m.batch; }) ok = ok && m.batch;
   if constexpr (requires { m.request->prompt; }) ok = ok && m.request;
   return ok;
 }

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "actors/sampler/core.h"
+#include "actors/spill/core.h"
 #include "actors/trace/check.h"
+#include "actors/trace/stand_ins.h"
 
 namespace troupe::actors::trace {
 namespace {
@@ -35,7 +39,11 @@ class Replayer {
         scheduler_(c.scheduler, c.model),
         router_(c.router, c.model),
         device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places),
-        lora_(c.lora, c.model) {
+        lora_(c.lora, c.model),
+        vocab_size_(c.model.vocab_size),
+        sampler_(c.model.vocab_size),
+        files_(std::make_shared<StandInFiles>()),
+        spill_(c.spill, c.model, files_) {
     for (std::uint32_t i = 0; i < r.events.size(); ++i) {
       const RecordHead& h = r.events[i].head;
       if (h.kind == RecordKind::sent && h.cause != 0) sent_by_[h.cause].push_back(i);
@@ -73,6 +81,10 @@ class Replayer {
         return feed(i, device_, device_out_);
       case Sender::lora:
         return feed(i, lora_, lora_out_);
+      case Sender::sampler:
+        return feed(i, sampler_, sampler_out_);
+      case Sender::spill:
+        return feed(i, spill_, spill_out_);
       default:
         return false;
     }
@@ -93,6 +105,7 @@ class Replayer {
     if (const auto it = sent_by_.find(head.seq); it != sent_by_.end()) {
       for (const std::uint32_t k : it->second)
         if (recording_.events[k].head.from == head.to) expected_.push_back(k);
+      for (const std::uint32_t k : expected_) out_.recorded += made_by<Out>(recording_.events[k].head.type) ? 1 : 0;
     }
     last_ = last_receipt_[static_cast<int>(head.to.sender) & 63] == i;
     at_ = i;
@@ -101,7 +114,13 @@ class Replayer {
         [&](const auto& m) {
           if constexpr (Takes<std::decay_t<decltype(m)>, Core, Out>) {
             known = true;
-            core.on(m, head.time, out);
+            if constexpr (requires { m.piece; } || std::is_same_v<std::decay_t<decltype(m)>, Sample>) {
+              auto lent = m;
+              if (!lend(lent)) return differ(troupe::label(m) + " is larger than any that a runtime sends");
+              core.on(lent, head.time, out);
+            } else {
+              core.on(m, head.time, out);
+            }
             compare(out);
             if constexpr (requires { core.deliver(out); }) {
               core.deliver(out);
@@ -116,6 +135,30 @@ class Replayer {
       if (made_by<Out>(recording_.events[k].head.type))
         differ(fmt::format("the recording has {}, and the core did not send it", label(recording_.events[k].message)));
     return true;
+  }
+
+  // Puts what the recording does not hold in the message's place.
+  bool lend(Sample& m) {
+    const auto* answer = expected<Sampled>();
+    SampleBatch batch = *m.batch;
+    const bool lent = logits_.lend(batch, answer != nullptr ? answer->batch.get() : nullptr, vocab_size_);
+    m.batch = Shared<SampleBatch>::of(std::move(batch));
+    return lent;
+  }
+  bool lend(WriteState& m) { return lend_state<StateWritten>(m); }
+  bool lend(ReadState& m) { return lend_state<StateRead>(m); }
+  template <class Answer, class M>
+  bool lend_state(M& m) {
+    const auto* answer = expected<Answer>();
+    files_->expect(answer != nullptr ? answer->error : Error{});
+    return memory_.lend(m.piece);
+  }
+  // The first of the type that the handling that runs has sent; null: there is none.
+  template <class M>
+  const M* expected() const {
+    for (const std::uint32_t k : expected_)
+      if (const auto* m = std::get_if<M>(&recording_.events[k].message)) return m;
+    return nullptr;
   }
 
   // Whether messages of the type come out of the core and not out of its shell.
@@ -150,6 +193,10 @@ class Replayer {
       const bool same = done.ring_slot == m.ring_slot && done.result->ticket == m.ticket &&
                         (m.error.code == ErrorCode::none || done.result->error.code == m.error.code);
       if (!same) differ(fmt::format("the core has {} read, and the recording has {}", troupe::label(m), troupe::label(done)));
+    } else if constexpr (std::is_same_v<M, Sampled>) {
+      if (!same_choices(*m.batch, *std::get<Sampled>(e.message).batch))
+        differ(fmt::format("the core answers {} other rows, or others of them, than the recording has ({})", troupe::label(*m.batch),
+                           seq_label(e.head.seq)));
     } else {
       encode(a_, m);
       encode(b_, std::get<M>(e.message));
@@ -210,8 +257,12 @@ class Replayer {
                                        {"prefix_hits", r.prefix_hits}},
                                       router_.check());
     const std::string device = object({{"watched", device_.watched()}, {"lost", device_.lost() ? 1 : 0}, {"ignored", device_.ignored()}});
-    return fmt::format("{{\"dispatcher\": {},\n \"scheduler\": {},\n \"router\": {},\n \"device\": {}}}",
-                       object({{"live", dispatcher_.live()}}), scheduler, router, device);
+    const std::string lora = object({{"waiting", lora_.waiting()}, {"busy", lora_.busy() ? 1 : 0}}, lora_.check());
+    const std::string spill = object({{"files", spill_.files()}, {"bytes", spill_.bytes()}});
+    return fmt::format(
+        "{{\"dispatcher\": {},\n \"scheduler\": {},\n \"router\": {},\n \"device\": {},\n \"lora\": {},\n \"sampler\": {},\n \"spill\": "
+        "{}}}",
+        object({{"live", dispatcher_.live()}}), scheduler, router, device, lora, object({{"requests", sampler_.requests()}}), spill);
   }
 
   const Recording& recording_;
@@ -220,11 +271,19 @@ class Replayer {
   RouterCore router_;
   DeviceCore device_;
   LoraCore lora_;
+  const std::uint32_t vocab_size_;
+  SamplerCore sampler_;
+  const std::shared_ptr<StandInFiles> files_;
+  SpillCore spill_;
+  StandInMemory memory_;
+  StandInLogits logits_;
   DispatcherOutbox dispatcher_out_;
   SchedulerOutbox scheduler_out_;
   RouterOutbox router_out_;
   DeviceOutbox device_out_;
   LoraOutbox lora_out_;
+  SamplerOutbox sampler_out_;
+  SpillOutbox spill_out_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> sent_by_;  // cause -> what its handling sent
   std::uint32_t last_receipt_[64] = {};
   bool ended_[64] = {};

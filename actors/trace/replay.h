@@ -1,5 +1,7 @@
-// Runs the cores again on what a recording says they took up, and compares what they want sent with what was sent. The
-// sampler is not run: logits are not recorded, its answers are.
+// Runs the cores again on what a recording says they took up, and compares what they want sent with what was sent: of
+// dispatcher, scheduler, router, device, LoRA controller, sampler and spill actor. Stream, delivery and loader have no core. Logits and
+// saved states are not recorded (stand_ins.h): of the sampler everything is compared but the choice among its logits, of the
+// spill core all but what it found in a file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,8 @@ struct ReplayDifference {
 struct ReplayOutcome {
   std::optional<ReplayDifference> difference;  // the first
   std::uint64_t handled = 0;                   // messages that cores took up
-  std::uint64_t compared = 0;                  // messages that they sent
+  std::uint64_t compared = 0;                  // messages that they sent, each as the recording has it
+  std::uint64_t recorded = 0;                  // messages that the recording says these cores sent
   std::string note;                            // why it ended before the recording does
   std::string state;                           // of all cores where it ended, as JSON
 };

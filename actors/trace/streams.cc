@@ -1,6 +1,7 @@
 #include "actors/trace/streams.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::actors::trace {
 namespace {
@@ -50,12 +51,17 @@ void Streams::over(SeqId seq) {
 
 void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
+  holding_ = true;
   std::vector<Row>& rows = steps_[plan.ticket];
   rows.clear();
   for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax});
 }
 
 void Streams::handled() {
+  if (!std::exchange(holding_, false)) told();
+}
+
+void Streams::told() {
   for (const RequestId& id : must_have_ended_) {
     const auto it = streams_.find(id);
     if (it != streams_.end() && !it->second.ended) broken("R5: " + label(id) + " is over, and its client was not told");
@@ -155,7 +161,7 @@ void Streams::advance(Stream& s, Token id) {
 void Streams::ended(const Ended& m) { must_have_ended_.insert(must_have_ended_.end(), m.requests.begin(), m.requests.end()); }
 
 void Streams::finish() {
-  handled();
+  told();
   for (const auto& [id, s] : streams_)
     if (!s.ended) broken("R5: " + label(id) + " was accepted and has no end");
 }

@@ -231,6 +231,9 @@ void Witness::change(const ChangeTable& m) {
     for (std::uint32_t i = 0; m.hide.slot != 0 && slot.in_flight && i < slot.n_rows; ++i)
       if (slot.rows[i].adapter == m.hide) broken("R9: " + label(m) + " while " + label(slot.ticket) + " names it");
   if (m.hide.slot >= adapters_.size() || m.show.slot >= adapters_.size()) return broken("R9: " + label(m) + " beyond the end of the table");
+  if (m.show.slot != 0 && m.show.generation <= newest_)
+    broken("R9: " + label(m) + " after generation " + std::to_string(newest_) + ": it would find the other's blocks");
+  if (m.show.slot != 0) newest_ = m.show.generation;
   if (m.hide.slot != 0) adapters_[m.hide.slot] = 0;
   if (m.show.slot != 0) adapters_[m.show.slot] = m.show.generation;
 }

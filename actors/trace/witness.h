@@ -106,6 +106,7 @@ class Witness {
   std::vector<Copy> copies_;  // in flight
   std::vector<std::uint32_t> hits_;
   std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
+  std::uint32_t newest_ = 0;             // generation that was shown
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;
   std::string violation_;

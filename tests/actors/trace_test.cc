@@ -1,5 +1,7 @@
 // A runtime's recording: whole, right by the rules, and replayed to the last message.
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "actors/trace/check.h"
 #include "actors/trace/replay.h"
@@ -65,6 +67,7 @@ TEST_P(Trace, AFileHoldsEveryMessageAndTheCoresDoItAgain) {
   ASSERT_TRUE(again) << again.error().what;
   EXPECT_FALSE(again.value().difference) << again.value().difference->what;
   EXPECT_EQ(again.value().note, "");
+  EXPECT_EQ(again.value().compared, again.value().recorded);
   EXPECT_GT(again.value().compared, 500u);
 }
 
@@ -103,17 +106,24 @@ TEST(Trace, ARedactedFileHasNoIdsAndStillShowsTheProtocol) {
   const auto recording = read_recording(options.trace.file);
   ASSERT_TRUE(recording);
   std::uint64_t prompts = 0, rows = 0;
+  std::map<std::vector<Token>, std::set<Token>> hashes;  // of each prompt
+  std::set<Token> all;
   for (const auto& e : recording.value().events) {
     if (const auto* admit = std::get_if<Admit>(&e.message)) {
       ++prompts;
       EXPECT_EQ(admit->request->prompt.size(), 3 + admit->id.client % 9);
       for (std::size_t i = 1; i < admit->request->prompt.size(); ++i) EXPECT_EQ(admit->request->prompt[i], 0u);
+      hashes[make_request(admit->id.client, 3 + admit->id.client % 9, 1, script).prompt].insert(admit->request->prompt[0]);
+      all.insert(admit->request->prompt[0]);
     } else if (const auto* settled = std::get_if<Settled>(&e.message)) {
       for (const Readback& rb : settled->result->rows) EXPECT_EQ(rb.id + rb.input, 0u);
       rows += settled->result->rows.size();
     }
   }
   EXPECT_EQ(prompts, 20u);
+  EXPECT_GT(hashes.size(), 5u);
+  EXPECT_EQ(all.size(), hashes.size()) << "equal prompts have equal hashes, others have others";
+  for (const auto& [prompt, h] : hashes) EXPECT_TRUE(h.size() == 1 && h.count(prompt[0]) == 0 && h.count(0) == 0);
   EXPECT_GT(rows, 100u);
   const auto checked = check(recording.value());
   ASSERT_TRUE(checked);

@@ -70,7 +70,13 @@ World::World(const WorldOptions& o)
       spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
       lora_(lora_config(o), model_) {
   if (o.record)
-    recorder_.begin({dispatcher_config(o), scheduler_config(o), router_config(o), {ring_slots_, kStepTimeout, o.device.spill_places}, lora_config(o), model_});
+    recorder_.begin({dispatcher_config(o),
+                     scheduler_config(o),
+                     router_config(o),
+                     {ring_slots_, kStepTimeout, o.device.spill_places},
+                     lora_config(o),
+                     {o.spill_limit, o.spill_fault},
+                     model_});
   RingReady ready{{}, device_.ring(), device_.places()};
   sent(Actor::device, Actor::router, ready);
   received(Actor::router, ready);

@@ -48,7 +48,11 @@ class Traffic {
     changed_.notify_one();
     thread_.join();
   }
-  std::atomic<bool> changing{false};  // whether the adapter of that name is asked for
+  // Whether the adapter "changing" is asked for, from here on.
+  void ask_for_changing(bool asked) {
+    const std::lock_guard lock(mutex_);
+    changing_ = asked;
+  }
   std::atomic<std::uint32_t> failed{0};
 
  private:
@@ -59,7 +63,7 @@ class Traffic {
       if (stop_) return;                                                                         // not before the last callback
       Request q = make_request(client, kTokens + client * 7 % 17, runtime_.model().vocab_size);  // not all at once
       if (client % 3 == 0) q.adapter = "standing";
-      if (client % 3 == 1 && changing) q.adapter = "changing";
+      if (client % 3 == 1 && changing_) q.adapter = "changing";
       ++live_;
       const auto accepted = runtime_.submit(std::move(q), [this](const RequestEvent& e) {
         if (e.finish == nullptr) return;
@@ -77,6 +81,7 @@ class Traffic {
   std::condition_variable changed_;
   std::uint32_t live_ = 0;
   bool stop_ = false;
+  bool changing_ = false;
   std::thread thread_;
 };
 
@@ -141,7 +146,7 @@ Result<void> bench_lora(Report& report, const std::string& model, const std::str
   }));
   std::vector<Measured> all{{"load", command(Kind::promote_disk, "changing", adapters + "/pirate")},
                             {"rotate", command(Kind::rotate, "changing")},
-                            {"load under the same name", command(Kind::promote_disk, "changing", adapters + "/pirate")},
+                            {"load again", command(Kind::promote_disk, "changing", adapters + "/pirate")},
                             {"rotate back", command(Kind::rotate, "")},
                             {"unload", command(Kind::unload, "changing")}};
   std::vector<Span> quiet;
@@ -150,10 +155,11 @@ Result<void> bench_lora(Report& report, const std::string& model, const std::str
     std::this_thread::sleep_for(kBetween);
     for (int round = 0; round < kRounds; ++round) {
       for (Measured& m : all) {
-        traffic.changing = m.command.kind != Kind::unload && (traffic.changing || m.command.kind == Kind::promote_disk);
+        if (m.command.kind == Kind::unload) traffic.ask_for_changing(false);
         const Clock::time_point begin = Clock::now();
         TROUPE_TRY(runtime->lora(m.command));
         const Clock::time_point end = Clock::now();
+        if (m.command.kind == Kind::promote_disk) traffic.ask_for_changing(true);
         m.spans.push_back({begin, end});
         m.longest_ms = std::max(m.longest_ms, milliseconds(end - begin));
         std::this_thread::sleep_for(kBetween);
@@ -172,8 +178,8 @@ Result<void> bench_lora(Report& report, const std::string& model, const std::str
   const auto add = [&](const std::string& what, const std::vector<Span>& spans) {
     const std::vector<double> gaps = gaps_in(bystander.tokens, spans);
     if (gaps.empty()) return;
-    report.add(what + ": another's inter-token gap, median", gaps[gaps.size() / 2], "ms");
-    report.add(what + ": another's inter-token gap, longest", gaps.back(), "ms");
+    report.add(what + ": others' gap between tokens, median", gaps[gaps.size() / 2], "ms");
+    report.add(what + ": others' gap between tokens, longest", gaps.back(), "ms");
   };
   add("no command", quiet);
   for (const Measured& m : all) {

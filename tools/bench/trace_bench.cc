@@ -45,10 +45,13 @@ Result<void> bench_replay(Report& report, const std::string& file, int cpu) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double real = static_cast<double>(recording.events.back().head.time - recording.events.front().head.time) / 1e9;
   if (again.difference) return Error{ErrorCode::internal, "the replay differs: " + again.difference->what};
+  if (again.compared != again.recorded)
+    return Error{ErrorCode::internal, fmt::format("{} of {} messages were sent again", again.compared, again.recorded)};
   report.add("messages taken up again", static_cast<double>(again.handled), "");
   report.add("messages sent again, all the same", static_cast<double>(again.compared), "");
   report.add("records lost", static_cast<double>(figures.trace_lost), "");
-  report.add("bytes a message", static_cast<double>(recording.bytes) / static_cast<double>(recording.sent_at.size()), "");
+  report.add("bytes a message",
+             static_cast<double>(recording.bytes - recording.header_bytes) / static_cast<double>(recording.sent_at.size()), "");
   report.add("times faster than it was", real / seconds, "");
   return success();
 }

@@ -29,6 +29,17 @@ ApiResult<json::object> parse_object(std::string_view body) {
   return std::move(parsed.value().get_object());
 }
 
+// read(name, value, field) for each field that is not null, up to the first error.
+template <class F>
+ApiResult<void> read_fields(const json::object& object, F&& read) {
+  for (const json::key_value_pair& item : object) {
+    const std::string_view key(item.key().data(), item.key().size());
+    if (item.value().is_null()) continue;
+    if (Result<void> done = read(key, item.value(), Field{kNoPlace, std::string(key)}); !done) return from_field(done.error(), key);
+  }
+  return BOOST_OUTCOME_V2_NAMESPACE::success();
+}
+
 // Text, or OpenAI's list of parts of which only texts are taken.
 Result<std::string> to_content(const json::value& v, const Field& field) {
   if (v.is_string()) return std::string(v.get_string());
@@ -133,6 +144,8 @@ Result<bool> read_unsupported(std::string_view key, const json::value& v, const 
     if (!text_only && !none) return field.error("is not served; leave it out");
   } else if (key == "tool_choice" || key == "function_call") {
     if (v != "none" && v != "auto") return field.error("no tools are served; leave it out");
+  } else if (key == "prompt_logprobs") {
+    return field.error("log-probabilities of a prompt are not served; leave it out");
   } else if (key != "parallel_tool_calls") {
     return false;
   }
@@ -178,8 +191,7 @@ Result<bool> read_shape(std::string_view key, const json::value& v, const Field&
   return true;
 }
 
-Result<void> read_generate_field(std::string_view key, const json::value& v, GenerateBody& out, Logprobs& logprobs) {
-  const Field field{kNoPlace, std::string(key)};
+Result<void> read_generate_field(std::string_view key, const json::value& v, const Field& field, GenerateBody& out, Logprobs& logprobs) {
   if (std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end()) return success();
   TROUPE_TRY(bool known, read_shape(key, v, field, out, logprobs));
   if (known) return success();
@@ -228,10 +240,9 @@ ApiResult<GenerateBody> parse_generate(Api api, std::string_view text) {
   out.request.sampling.temperature = 1;
   out.all_that_fits = api == Api::chat;
   Logprobs logprobs;
-  for (const auto& [key, value] : object) {
-    if (value.is_null()) continue;
-    if (auto read = read_generate_field(key, value, out, logprobs); !read) return from_field(read.error(), key);
-  }
+  TROUPE_TRY(read_fields(object, [&](std::string_view key, const json::value& value, const Field& field) {
+    return read_generate_field(key, value, field, out, logprobs);
+  }));
   TROUPE_TRY(check(out, logprobs));
   if (logprobs.on) out.request.sampling.logprobs = logprobs.top.value_or(0);
   return out;
@@ -241,27 +252,22 @@ ApiResult<TokenizeBody> parse_tokenize(std::string_view text) {
   TROUPE_TRY(auto object, parse_object(text));
   TokenizeBody out;
   int inputs = 0;
-  for (const auto& [key, value] : object) {
-    if (value.is_null()) continue;
-    const Field field{kNoPlace, std::string(key)};
-    const auto read = [&]() -> Result<void> {
-      if (key == "model") {
-        TROUPE_TRY(out.model, tools::to_string(value, field));
-      } else if (key == "prompt") {
-        ++inputs;
-        TROUPE_TRY(out.input, tools::to_string(value, field));
-      } else if (key == "messages") {
-        ++inputs;
-        TROUPE_TRY(out.input, to_messages(value, field));
-      } else if (key == "add_special_tokens") {
-        TROUPE_TRY(out.add_special_tokens, tools::to_bool(value, field));
-      } else if (key != "add_generation_prompt") {
-        return field.error("unknown field");
-      }
-      return success();
-    }();
-    if (!read) return from_field(read.error(), key);
-  }
+  TROUPE_TRY(read_fields(object, [&](std::string_view key, const json::value& value, const Field& field) -> Result<void> {
+    if (key == "model") {
+      TROUPE_TRY(out.model, tools::to_string(value, field));
+    } else if (key == "prompt") {
+      ++inputs;
+      TROUPE_TRY(out.input, tools::to_string(value, field));
+    } else if (key == "messages") {
+      ++inputs;
+      TROUPE_TRY(out.input, to_messages(value, field));
+    } else if (key == "add_special_tokens") {
+      TROUPE_TRY(out.add_special_tokens, tools::to_bool(value, field));
+    } else if (key != "add_generation_prompt") {
+      return field.error("unknown field");
+    }
+    return success();
+  }));
   if (inputs != 1) return bad_request("give exactly one of \"prompt\" and \"messages\"", "prompt");
   return out;
 }
@@ -270,22 +276,17 @@ ApiResult<DetokenizeBody> parse_detokenize(std::string_view text) {
   TROUPE_TRY(auto object, parse_object(text));
   DetokenizeBody out;
   bool tokens = false;
-  for (const auto& [key, value] : object) {
-    if (value.is_null()) continue;
-    const Field field{kNoPlace, std::string(key)};
-    const auto read = [&]() -> Result<void> {
-      if (key == "model") {
-        TROUPE_TRY(out.model, tools::to_string(value, field));
-      } else if (key == "tokens") {
-        tokens = true;
-        TROUPE_TRY(out.tokens, tools::to_ids(value, field));
-      } else {
-        return field.error("unknown field");
-      }
-      return success();
-    }();
-    if (!read) return from_field(read.error(), key);
-  }
+  TROUPE_TRY(read_fields(object, [&](std::string_view key, const json::value& value, const Field& field) -> Result<void> {
+    if (key == "model") {
+      TROUPE_TRY(out.model, tools::to_string(value, field));
+    } else if (key == "tokens") {
+      tokens = true;
+      TROUPE_TRY(out.tokens, tools::to_ids(value, field));
+    } else {
+      return field.error("unknown field");
+    }
+    return success();
+  }));
   if (!tokens) return bad_request("field \"tokens\": is missing", "tokens");
   return out;
 }
@@ -293,21 +294,16 @@ ApiResult<DetokenizeBody> parse_detokenize(std::string_view text) {
 ApiResult<LoraBody> parse_lora(std::string_view text) {
   TROUPE_TRY(auto object, parse_object(text));
   LoraBody out;
-  for (const auto& [key, value] : object) {
-    if (value.is_null()) continue;
-    const Field field{kNoPlace, std::string(key)};
-    const auto read = [&]() -> Result<void> {
-      if (key == "lora_name") {
-        TROUPE_TRY(out.name, tools::to_string(value, field));
-      } else if (key == "lora_path") {
-        TROUPE_TRY(out.path, tools::to_string(value, field));
-      } else if (key != "load_inplace" && key != "lora_int_id") {
-        return field.error("unknown field");
-      }
-      return success();
-    }();
-    if (!read) return from_field(read.error(), key);
-  }
+  TROUPE_TRY(read_fields(object, [&](std::string_view key, const json::value& value, const Field& field) -> Result<void> {
+    if (key == "lora_name") {
+      TROUPE_TRY(out.name, tools::to_string(value, field));
+    } else if (key == "lora_path") {
+      TROUPE_TRY(out.path, tools::to_string(value, field));
+    } else if (key != "load_inplace" && key != "lora_int_id") {
+      return field.error("unknown field");
+    }
+    return success();
+  }));
   if (out.name.empty()) return bad_request("field \"lora_name\": is missing", "lora_name");
   return out;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,13 +25,15 @@ struct HttpRequest {
 struct HttpReply {
   int status = 200;
   std::string body;
+  std::optional<std::uint64_t> length;  // of a body that comes from somewhere else; none: it is `body`
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
 HttpReply to_reply(const ApiError& error);
-// Status line and headers. `length` none: the body is chunked, or (not chunked) ends with the connection.
+// Status line and headers.
 std::string head_of(const HttpReply& reply, bool keep_alive);
+// The same for a body of unstated length, which is chunked or ends with the connection.
 std::string stream_head(bool keep_alive, bool chunked);
 // One chunk; the last one is empty.
 std::string chunk(std::string_view bytes);
@@ -46,19 +49,26 @@ enum class Endpoint : std::uint8_t {
   detokenize,
   load_lora,
   unload_lora,
-  debug_state
+  debug_state,
+  debug_trace
+};
+enum class Access : std::uint8_t {
+  everybody,  // also without a key
+  key,        // with a key, where there are keys
+  owner       // that, and where there are none, from this machine only: it shows what others sent
 };
 struct Route {
   Endpoint endpoint = Endpoint::health;
-  std::string argument;   // model: its name
-  bool open = false;      // needs no key
+  std::string argument;  // model: its name
+  Access access = Access::key;
   bool has_body = false;  // JSON
 };
-// 404 for a path, 405 for a method that is not served; 415 for a body that does not say that it is JSON (a page in a
+// GET also serves HEAD. 404 for a path, 405 for a method that is not served; 415 for a body that does not say that it is JSON (a page in a
 // browser cannot send that to this server without asking first).
 ApiResult<Route> route(const HttpRequest& request);
 
-// 401, unless one of `keys` is the request's bearer token; takes the same time for any wrong key of a length.
-ApiResult<void> authorize(const HttpRequest& request, const std::vector<std::string>& keys);
+// 401, unless one of `keys` is the request's bearer token; takes the same time for any wrong key of a length. 403: there are
+// no keys, and this is not for others than the owner of the machine. `local`: the client is on it.
+ApiResult<void> authorize(const HttpRequest& request, Access access, const std::vector<std::string>& keys, bool local);
 
 }  // namespace troupe::serve

@@ -1,7 +1,7 @@
 #include "tools/serve/render.h"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <cmath>
 #include <utility>
@@ -50,20 +50,11 @@ const char* reason_name(FinishReason reason) { return reason == FinishReason::le
 
 }  // namespace
 
-std::string to_utf8(std::string_view bytes) {
-  std::string out;
-  while (!bytes.empty()) {
-    const device::Utf8Char c = device::utf8_front(bytes);
-    out += c.size != 0 ? bytes.substr(0, c.size) : std::string_view("\uFFFD");
-    bytes.remove_prefix(c.size != 0 ? c.size : 1);
-  }
-  return out;
-}
-
 std::string sse(std::string_view data) { return fmt::format("data: {}\n\n", data); }
 std::string sse_error(const ApiError& error) { return sse(to_body(error)); }
 
-Render::Render(RenderOptions options, const device::TextSide& text) : options_(std::move(options)), text_(text), choices_(options_.choices) {
+Render::Render(RenderOptions options, const device::TextSide& text)
+    : options_(std::move(options)), text_(text), choices_(options_.choices) {
   for (std::uint32_t i = 0; i < options_.choices; ++i) {
     Choice& choice = choices_[i];
     choice.lists = no_lists();
@@ -81,7 +72,8 @@ ApiResult<void> Render::add(std::span<const Piece> pieces, std::string& out) {
     Choice& choice = choices_[piece.choice];
     if (piece.finish && piece.finish->reason == FinishReason::error) return from_runtime(piece.finish->error);
     if (piece.finish && piece.finish->reason == FinishReason::deadline) {
-      return ApiError{504, "timeout_error", "the time that the server gives a request was over before the answer was complete", "", "timeout"};
+      return ApiError{504, "timeout_error", "the time that the server gives a request was over before the answer was complete", "",
+                      "timeout"};
     }
     take(choice, piece);
     if (piece.finish) {
@@ -89,7 +81,8 @@ ApiResult<void> Render::add(std::span<const Piece> pieces, std::string& out) {
       count(piece);
       ++ended_;
     }
-    if (options_.stream && (piece.finish || !choice.text.empty() || options_.logprobs)) add_event(piece.choice, choice, piece.finish ? &piece : nullptr, out);
+    if (options_.stream && (piece.finish || !choice.text.empty() || options_.logprobs))
+      add_event(piece.choice, choice, piece.finish ? &piece : nullptr, out);
   }
   if (options_.stream && !pieces.empty() && ended()) {
     if (options_.include_usage) {
@@ -168,7 +161,8 @@ void Render::add_event(std::uint32_t index, Choice& choice, const Piece* end, st
   if (options_.continuous_usage) {
     std::uint64_t tokens = 0;
     for (const Choice& c : choices_) tokens += c.tokens;
-    event["usage"] = json::object{{"prompt_tokens", options_.prompt_tokens}, {"completion_tokens", tokens}, {"total_tokens", options_.prompt_tokens + tokens}};
+    event["usage"] = json::object{
+        {"prompt_tokens", options_.prompt_tokens}, {"completion_tokens", tokens}, {"total_tokens", options_.prompt_tokens + tokens}};
   } else if (options_.include_usage) {
     event["usage"] = nullptr;
   }

@@ -26,8 +26,8 @@ struct RenderOptions {
   std::string id;            // "cmpl-…"
   std::int64_t created = 0;  // Unix time
   std::string model;
-  std::uint32_t choices = 1;   // prompts times n
-  std::uint32_t n = 1;         // choices of a prompt, which stand together; their usage counts the prompt once
+  std::uint32_t choices = 1;        // prompts times n
+  std::uint32_t n = 1;              // choices of a prompt, which stand together; their usage counts the prompt once
   std::uint64_t prompt_tokens = 0;  // of all prompts, each once
   bool stream = false;
   bool include_usage = false;
@@ -50,12 +50,12 @@ class Render {
  private:
   struct Choice {
     std::string text;
-    boost::json::array entries;         // chat: logprobs.content
-    boost::json::object lists;          // completions: logprobs
-    std::int64_t offset = 0;            // completions: of the next token's text, in characters
+    boost::json::array entries;  // chat: logprobs.content
+    boost::json::object lists;   // completions: logprobs
+    std::int64_t offset = 0;     // completions: of the next token's text, in characters
     std::uint32_t tokens = 0;
     std::optional<FinishReason> finish;
-    bool begun = false;                 // streaming: its first event is out
+    bool begun = false;  // streaming: its first event is out
   };
   void take(Choice& choice, const Piece& piece);
   void count(const Piece& piece);
@@ -73,8 +73,6 @@ class Render {
   std::uint64_t completion_tokens_ = 0;
 };
 
-// `bytes` with each byte that is no part of a character as U+FFFD.
-std::string to_utf8(std::string_view bytes);
 // One event: "data: …\n\n".
 std::string sse(std::string_view data);
 // An error in a stream that has begun.

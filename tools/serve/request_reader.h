@@ -35,6 +35,8 @@ class RequestReader {
   static constexpr std::size_t kReadSize = 16 << 10;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   void begin();
+  bool too_little() const;
+  ApiResult<void> check_framing() const;
 
   std::size_t max_header_, max_body_;
   boost::beast::flat_buffer buffer_;

@@ -9,7 +9,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include <condition_variable>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "tools/serve/service.h"
 #include "tools/serve/session.h"
 #include "tools/serve/transport.h"
+#include "tools/serve/workers.h"
 
 namespace troupe::serve {
 namespace {
@@ -35,6 +35,13 @@ constexpr std::chrono::milliseconds kAcceptPause{100};  // after a failure, such
 constexpr std::chrono::seconds kLastWrites{3};          // for clients to take the end of what they were sent
 constexpr std::size_t kMaxRefusals = 64;                // connections past the limit that are told so at a time
 
+bool is_local(const tcp::socket& socket) {
+  error_code gone;
+  const asio::ip::address peer = socket.remote_endpoint(gone).address();
+  if (peer.is_v6() && peer.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6()).is_loopback();
+  return peer.is_loopback();
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -44,13 +51,14 @@ struct Server::Impl {
   std::shared_ptr<Service> service;
   std::optional<asio::ssl::context> tls;
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-  asio::thread_pool workers;
+  Workers workers;
   tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};
   std::uint16_t port = 0;
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions;  // the I/O thread's
   std::uint64_t next_session = 1;
-  bool stopping = false;  // the I/O thread's
+  bool stopping = false;       // the I/O thread's
+  bool cannot_accept = false;  // the I/O thread's: since the last connection, and said so
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -103,12 +111,13 @@ void Server::Impl::accept() {
 void Server::Impl::on_accept(error_code error, tcp::socket socket) {
   if (stopping || error == asio::error::operation_aborted) return;
   if (error) {
-    spdlog::warn("accept: {}", error.message());
+    if (!std::exchange(cannot_accept, true)) spdlog::warn("no further connection can be taken: {}", error.message());
     pause.expires_after(kAcceptPause);
     return pause.async_wait([this](error_code stopped) {
       if (!stopped && !stopping) accept();
     });
   }
+  cannot_accept = false;
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   if (options.send_buffer > 0) socket.set_option(tcp::socket::send_buffer_size(options.send_buffer), ignored);
@@ -128,8 +137,9 @@ void Server::Impl::on_accept(error_code error, tcp::socket socket) {
 
 std::shared_ptr<Session> Server::Impl::add(tcp::socket socket) {
   const std::uint64_t id = next_session++;
+  const bool local = is_local(socket);
   auto transport = tls ? make_tls_transport(std::move(socket), *tls) : make_transport(std::move(socket));
-  auto session = std::make_shared<Session>(io, workers, service, std::move(transport), [this, id] {
+  auto session = std::make_shared<Session>(io, workers, service, std::move(transport), local, [this, id] {
     sessions.erase(id);
     service->metrics().connection_closed();
     const std::lock_guard lock(mutex);

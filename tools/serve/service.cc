@@ -45,6 +45,9 @@ json::object to_json(const DeviceFacts& f) {
 
 ApiError no_answer() { return {503, "server_error", "the runtime's control thread does not answer; restart the server", "", "stuck"}; }
 
+// An answer that is not streamed is put together in memory: about a KiB for each of these.
+constexpr std::uint64_t kMaxLogprobEntries = 1 << 18;
+
 double to_seconds(TimeNs t) { return static_cast<double>(t) * 1e-9; }
 
 }  // namespace
@@ -95,7 +98,8 @@ Service::Service(Runtime& runtime, device::TextSide text, const ServeOptions& op
       metrics_(options.model_name),
       books_(std::make_shared<Books>(metrics_)),
       canceller_(runtime),
-      watch_(runtime) {}
+      watch_(runtime),
+      flight_(runtime) {}
 Service::~Service() = default;
 
 ApiResult<std::string> Service::adapter_of(std::string_view model) const {
@@ -143,6 +147,20 @@ std::uint32_t Service::room_behind(std::size_t prompt) const {
   return positions > prompt ? static_cast<std::uint32_t>(positions - prompt) : 1;  // 1: the runtime says what is wrong
 }
 
+ApiResult<void> Service::check_size(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const {
+  if (body.stream || !body.request.sampling.logprobs) return ok();
+  std::uint64_t entries = 0;
+  for (const std::vector<Token>& prompt : prompts) {
+    const std::uint64_t room = room_behind(prompt.size());
+    const std::uint64_t tokens = body.all_that_fits ? room : std::min<std::uint64_t>(room, body.request.stop.max_tokens);
+    entries += tokens * body.n * (1 + *body.request.sampling.logprobs);
+  }
+  if (entries <= kMaxLogprobEntries) return ok();
+  return bad_request(fmt::format("the answer could have {} log-probabilities, and at most {} fit in one: lower max_tokens, or stream it",
+                                 entries, kMaxLogprobEntries),
+                     body.api == Api::chat ? "top_logprobs" : "logprobs");
+}
+
 ApiResult<void> Service::submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
                                 const std::shared_ptr<Call>& call) {
   for (std::uint32_t choice = 0; choice < call->choices(); ++choice) {
@@ -159,7 +177,11 @@ ApiResult<void> Service::submit(const GenerateBody& body, const std::string& ada
     if (accepted) continue;
     call->not_submitted(choice);
     if (choice > 0) abandon(call);
-    return from_runtime(accepted.error());
+    ApiError refused = from_runtime(accepted.error());
+    if (accepted.error().retry_after.count() > 0) {
+      refused.retry_after = std::chrono::ceil<std::chrono::milliseconds>(accepted.error().retry_after);
+    }
+    return refused;
   }
   return ok();
 }
@@ -169,6 +191,7 @@ ApiResult<Service::Started> Service::start(Api api, std::string_view text, std::
   TROUPE_TRY(auto body, parse_generate(api, text));
   TROUPE_TRY(auto adapter, adapter_of(body.model));
   TROUPE_TRY(auto prompts, prompts_of(body));
+  TROUPE_TRY(check_size(body, prompts));
   RenderOptions render;
   render.api = api;
   render.choices = static_cast<std::uint32_t>(prompts.size()) * body.n;

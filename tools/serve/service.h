@@ -24,6 +24,7 @@
 #include "tools/serve/api_request.h"
 #include "tools/serve/call.h"
 #include "tools/serve/canceller.h"
+#include "tools/serve/flight.h"
 #include "tools/serve/http.h"
 #include "tools/serve/metrics.h"
 #include "tools/serve/options.h"
@@ -69,6 +70,7 @@ class Service {
 
   Metrics& metrics() { return metrics_; }
   RuntimeWatch& watch() { return watch_; }
+  FlightDumper& flight() { return flight_; }
   const ServeOptions& options() const { return options_; }
 
  private:
@@ -77,6 +79,7 @@ class Service {
   void run_lora(LoraCommand command, std::function<void()> keep, LoraDone done);
   ApiResult<std::vector<std::vector<Token>>> prompts_of(const GenerateBody& body) const;
   ApiResult<std::vector<std::string>> echo_of(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const;
+  ApiResult<void> check_size(const GenerateBody& body, const std::vector<std::vector<Token>>& prompts) const;
   ApiResult<void> submit(const GenerateBody& body, const std::string& adapter, const std::vector<std::vector<Token>>& prompts,
                          const std::shared_ptr<Call>& call);
   std::uint32_t room_behind(std::size_t prompt) const;
@@ -90,6 +93,7 @@ class Service {
   std::shared_ptr<Books> books_;
   Canceller canceller_;
   RuntimeWatch watch_;
+  FlightDumper flight_;
   std::atomic<std::uint64_t> next_client_{1};
   std::atomic<bool> draining_{false};
   mutable std::mutex adapters_mutex_;

@@ -11,15 +11,17 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kLinger{1000};      // for a client to read an error before the connection is cut
 constexpr std::chrono::milliseconds kAnswerTime{2000};  // for the runtime to say how it is
+constexpr std::size_t kRecordingPiece = 256 << 10;      // bytes of a recording that are read and written at a time
 
 }  // namespace
 
-Session::Session(asio::io_context& io, asio::thread_pool& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport,
+Session::Session(asio::io_context& io, Workers& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport, bool local,
                  std::function<void()> closed)
     : io_(io),
       workers_(workers),
       service_(std::move(service)),
       transport_(std::move(transport)),
+      local_(local),
       closed_(std::move(closed)),
       timer_(io),
       reader_(service_->options().max_header, service_->options().max_body) {}
@@ -49,6 +51,7 @@ void Session::close() {
   if (state_ == State::closed) return;
   state_ = State::closed;
   give_up_call();
+  recording_.reset();
   disarm();
   timer_.cancel();
   transport_->close();
@@ -134,15 +137,16 @@ void Session::serve(HttpRequest request) {
   complete_ = head_written_ = stream_ = false;
   auto routed = route(request_);
   if (!routed) return reply(to_reply(routed.error()));
-  if (!routed.value().open) {
-    if (auto allowed = authorize(request_, service_->options().api_keys); !allowed) return reply(to_reply(allowed.error()));
-  }
+  const auto allowed = authorize(request_, routed.value().access, service_->options().api_keys, local_);
+  if (!allowed) return reply(to_reply(allowed.error()));
   endpoint_ = routed.value().endpoint;
   switch (endpoint_) {
     case Endpoint::health:
     case Endpoint::metrics:
     case Endpoint::debug_state:
       return serve_figures(endpoint_);
+    case Endpoint::debug_trace:
+      return serve_recording();
     case Endpoint::models:
       return reply_body(service_->models());
     case Endpoint::model:
@@ -182,15 +186,48 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
   }
 }
 
+void Session::serve_recording() {
+  service_->flight().dump([weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
+    asio::post(io, [weak, exchange, recording = std::move(recording)]() mutable {
+      if (const auto self = weak.lock()) self->on_recording(exchange, std::move(recording));
+    });
+  });
+}
+
+void Session::on_recording(std::uint64_t exchange, ApiResult<std::shared_ptr<Recording>> recording) {
+  if (state_ != State::working || exchange != exchange_ || complete_) return;
+  if (!recording) return reply(to_reply(recording.error()));
+  HttpReply head;
+  head.content_type = "application/octet-stream";
+  head.length = recording.value()->size();
+  head.headers.emplace_back("Content-Disposition", "attachment; filename=\"troupe-flight.trace\"");
+  if (request_.method == "HEAD") return reply(head);
+  recording_ = std::move(recording).value();
+  status_ = head.status;
+  if (draining_) request_.keep_alive = false;
+  write(head_of(head, request_.keep_alive));
+}
+
+// The next piece; the last one completes the answer. A client sees a recording that cannot be read on as one that is cut off.
+void Session::send_recording() {
+  auto bytes = recording_->next(kRecordingPiece);
+  if (!bytes) return close();
+  complete_ = recording_->at_end();
+  if (complete_) recording_.reset();
+  write(std::move(bytes).value());
+}
+
 void Session::serve_text(Endpoint endpoint, std::string body) {
-  asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
     auto result = endpoint == Endpoint::tokenize ? self->service_->tokenize(body) : self->service_->detokenize(body);
     asio::post(self->io_, [self, result = std::move(result)] { self->reply_body(result); });
   });
 }
 
 void Session::change_lora(Endpoint endpoint, std::string body) {
-  asio::post(workers_, [self = shared_from_this(), endpoint, body = std::move(body)] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
     // The runtime may answer at its end, when the I/O thread is gone: nothing of the session is held there.
     const auto done = [weak = self->weak_from_this(), &io = self->io_](const ApiResult<std::string>& result) {
       asio::post(io, [weak, result] {
@@ -209,7 +246,8 @@ void Session::generate(Api api, std::string body) {
       if (const auto self = weak.lock()) self->pump();
     });
   };
-  asio::post(workers_, [self = shared_from_this(), api, body = std::move(body), wake] {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), api, body = std::move(body), wake] {
     auto started = std::make_shared<ApiResult<Service::Started>>(self->service_->start(api, body, wake));
     asio::post(self->io_, [self, started] { self->on_started(std::move(*started)); });
   });
@@ -301,6 +339,7 @@ void Session::on_written(bool ok) {
   if (state_ == State::reading) return;  // 100 Continue
   disarm();
   if (complete_) return finish();
+  if (recording_) return send_recording();
   pump();
 }
 

@@ -11,7 +11,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include <functional>
 #include <memory>
@@ -21,14 +20,16 @@
 #include "tools/serve/request_reader.h"
 #include "tools/serve/service.h"
 #include "tools/serve/transport.h"
+#include "tools/serve/workers.h"
 
 namespace troupe::serve {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `closed` is called once, when nothing of the session runs on any more.
-  Session(boost::asio::io_context& io, boost::asio::thread_pool& workers, std::shared_ptr<Service> service,
-          std::unique_ptr<Transport> transport, std::function<void()> closed);
+  // `local`: the client is on this machine.
+  Session(boost::asio::io_context& io, Workers& workers, std::shared_ptr<Service> service, std::unique_ptr<Transport> transport, bool local,
+          std::function<void()> closed);
 
   void start();
   // Instead of start(): says this and closes.
@@ -53,10 +54,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void serve_figures(Endpoint endpoint);
   void serve_text(Endpoint endpoint, std::string body);
   void change_lora(Endpoint endpoint, std::string body);
+  void serve_recording();
   void generate(Api api, std::string body);
   void on_figures(std::uint64_t exchange, Endpoint endpoint, const std::optional<RuntimeMetrics>& figures);
+  void on_recording(std::uint64_t exchange, ApiResult<std::shared_ptr<Recording>> recording);
   void on_started(ApiResult<Service::Started> started);
   void pump();  // answering: writes what has come
+  void send_recording();
   void fail(const ApiError& error, std::string& out);
 
   void reply(const HttpReply& reply);
@@ -68,9 +72,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void give_up_call();
 
   boost::asio::io_context& io_;
-  boost::asio::thread_pool& workers_;
+  Workers& workers_;
   const std::shared_ptr<Service> service_;
   const std::unique_ptr<Transport> transport_;
+  const bool local_;
   std::function<void()> closed_;
   boost::asio::steady_timer timer_;
   std::uint64_t armed_ = 0;  // which deadline is in force
@@ -89,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int status_ = 200;
   std::shared_ptr<Call> call_;
   std::unique_ptr<Render> render_;
+  std::shared_ptr<Recording> recording_;
   bool stream_ = false;
   bool head_written_ = false;
   bool complete_ = false;  // all of it has been given to write()

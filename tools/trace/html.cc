@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tools/trace/lines.h"
+#include "tools/trace/spans.h"
 
 namespace troupe::tools {
 
@@ -18,7 +19,6 @@ using namespace actors::trace;
 namespace {
 
 constexpr std::size_t kMostText = 2000;  // of a message in full
-constexpr TimeNs kShortest = 200;
 constexpr std::array kTracks = {Sender::runtime, Sender::dispatcher, Sender::scheduler, Sender::router, Sender::sampler, Sender::stream,
                                 Sender::driver,  Sender::device,     Sender::spill,     Sender::lora,   Sender::loader,  Sender::delivery};
 
@@ -50,30 +50,37 @@ std::size_t track(Sender s) {
 std::string html(const Recording& r, std::size_t most) {
   const TimeNs start = start_of(r);
   const auto us = [&](TimeNs t) { return static_cast<double>(t - start) / 1e3; };
+  const Spans spans = spans_of(r);
   std::vector<const Event*> sent;
-  std::unordered_map<std::uint64_t, TimeNs> until;  // the last that the handling of a message sent
+  std::array<bool, kTracks.size()> used{};
   for (const Event& e : r.events) {
     if (e.head.kind != RecordKind::sent) continue;
     sent.push_back(&e);
-    TimeNs& last = until[e.head.cause];
-    last = std::max(last, e.head.time);
+    used[track(e.head.from.sender)] = used[track(e.head.to.sender)] = true;
   }
   std::string data = "{\"actors\":[";
   for (std::size_t i = 0; i < kTracks.size(); ++i) data += fmt::format("{}\"{}\"", i == 0 ? "" : ",", name(kTracks[i]));
+  data += "],\"used\":[";
+  for (std::size_t i = 0; i < kTracks.size(); ++i) data += fmt::format("{}{}", i == 0 ? "" : ",", used[i]);
   data += fmt::format("],\"total\":{},\"messages\":[", sent.size());
   const std::size_t first = sent.size() > most ? sent.size() - most : 0;
   for (std::size_t i = first; i < sent.size(); ++i) {
     const RecordHead& h = sent[i]->head;
-    const Event* taken = r.received(h.seq);
+    const auto handled = spans.handled_at.find(h.seq);
     std::string span = "null,null";
-    if (taken != nullptr) {
-      const auto last = until.find(h.seq);
-      const TimeNs begin = taken->head.time, end = std::max(begin + kShortest, last == until.end() ? begin : last->second);
-      span = fmt::format("{:.3f},{:.3f}", us(begin), us(end));
-    }
+    if (handled != spans.handled_at.end())
+      span = fmt::format("{:.3f},{:.3f}", us(spans.handled[handled->second].begin), us(spans.handled[handled->second].end));
     data += fmt::format("{}\n[{:.3f},{},{},{},{},{},{},{},{}]", i == first ? "" : ",", us(h.time), quoted(seq_label(h.seq)),
                         track(h.from.sender), track(h.to.sender), quoted(type_name(h.type)), quoted(label(sent[i]->message)),
                         quoted(seq_label(h.cause)), span, quoted(dump(sent[i]->message)));
+  }
+  data += "],\"steps\":[";
+  const TimeNs shown = first < sent.size() ? sent[first]->head.time : 0;
+  const char* comma = "";
+  for (const DeviceSpan& s : spans.device) {
+    if (s.end < shown) continue;
+    data += fmt::format("{}\n[{:.3f},{:.3f},{},{}]", std::exchange(comma, ","), us(s.begin), us(s.end), quoted(s.name),
+                        quoted(seq_label(s.work)));
   }
   return std::string(kPage[0]) + data + "]}" + std::string(kPage[1]);
 }

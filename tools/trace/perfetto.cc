@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include "tools/trace/lines.h"
+#include "tools/trace/spans.h"
 
 namespace troupe::tools {
 
@@ -17,7 +16,6 @@ using namespace actors::trace;
 
 namespace {
 
-constexpr TimeNs kShortest = 200;  // of a slice, so that an arrow can end in it
 constexpr int kStreamTrack = 90;
 
 std::string quoted(const std::string& text) {
@@ -35,69 +33,41 @@ std::string quoted(const std::string& text) {
 
 class Exporter {
  public:
-  explicit Exporter(const Recording& r) : r_(r), start_(start_of(r)) {
-    for (const Event& e : r.events) {
-      if (e.head.kind == RecordKind::sent && e.head.cause != 0) {
-        TimeNs& last = last_sent_[e.head.cause];
-        last = std::max(last, e.head.time);
-      }
-    }
-  }
+  explicit Exporter(const Recording& r) : r_(r), start_(start_of(r)), spans_(spans_of(r)) {}
 
   std::string text() {
     add(R"({"ph":"M","pid":1,"name":"process_name","args":{"name":"troupe"}})");
-    slices();
-    steps();
+    handled();
+    device();
     arrows();
     return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + out_ + "\n]}\n";
   }
 
  private:
-  struct Slice {
-    TimeNs begin = 0;
-    TimeNs end = 0;
-    int track = 0;
-  };
-
   void add(const std::string& event) {
     if (!out_.empty()) out_ += ",\n";
     out_ += event;
   }
   double us(TimeNs t) const { return static_cast<double>(t - start_) / 1e3; }
-  int track(const Party& p) {
-    const int id = static_cast<int>(p.sender) & 63;
-    if (named_[id]) return id;
-    named_[id] = true;
-    add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", id, quoted(name(p.sender))));
+  static int track_of(const Party& p) { return static_cast<int>(p.sender) & 63; }
+  void name_track(int id, const std::string& name) {
+    if (std::exchange(named_[id], true)) return;
+    add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", id, quoted(name)));
     add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", id, id));
-    return id;
+  }
+  void slice(int track, const Span& s, const std::string& name, const std::string& args) {
+    add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{{}}}}})", track, us(s.begin),
+                    static_cast<double>(s.end - s.begin) / 1e3, track == kStreamTrack ? "device" : "actor", quoted(name), args));
   }
 
-  // What an actor does for one message: from taking it up to the last that it sends for it. An actor does one at a time.
-  void slices() {
-    std::map<int, TimeNs> next;  // by track, of the receipt after
-    std::vector<const Event*> receipts;
-    for (const Event& e : r_.events)
-      if (e.head.kind == RecordKind::received) receipts.push_back(&e);
-    std::vector<TimeNs> ends(receipts.size());
-    for (std::size_t i = receipts.size(); i > 0; --i) {
-      const RecordHead& h = receipts[i - 1]->head;
-      const auto sent = last_sent_.find(h.seq);
-      TimeNs end = std::max(h.time, sent == last_sent_.end() ? h.time : sent->second) + kShortest;
-      const int id = static_cast<int>(h.to.sender) & 63;
-      if (const auto n = next.find(id); n != next.end()) end = std::min(end, n->second);
-      ends[i - 1] = std::max(end, h.time);
-      next[id] = h.time;
-    }
-    for (std::size_t i = 0; i < receipts.size(); ++i) {
-      const Event& e = *receipts[i];
-      const Event* sent = r_.sent(e.head.seq);
-      const Slice s{e.head.time, ends[i], track(e.head.to)};
-      handled_[e.head.seq] = s;
-      add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"args":{{"message":{},"seq":{}}}}})", s.track,
-                      us(s.begin), static_cast<double>(s.end - s.begin) / 1e3, quoted(type_name(e.head.type)),
-                      quoted(sent != nullptr ? label(sent->message) : "?"), quoted(seq_label(e.head.seq))));
-      if (sent != nullptr) counters(*sent, e.head.time);
+  void handled() {
+    for (const HandledSpan& s : spans_.handled) {
+      const RecordHead& h = r_.events[s.receipt].head;
+      const Event* sent = r_.sent(h.seq);
+      name_track(track_of(s.who), name(s.who.sender));
+      slice(track_of(s.who), s, type_name(h.type),
+            fmt::format(R"("message":{},"seq":{})", quoted(sent != nullptr ? label(sent->message) : "?"), quoted(seq_label(h.seq))));
+      if (sent != nullptr) counters(*sent, s.begin);
     }
   }
 
@@ -114,70 +84,52 @@ class Exporter {
     if (const auto* accepted = std::get_if<Accepted>(&sent.message)) facts(accepted->facts);
   }
 
-  // A step runs from when the stream has it and the step before it is done, to its event.
-  void steps() {
-    std::map<Ticket, const Event*> enqueued;
-    TimeNs last = start_;
-    for (const Event& e : r_.events) {
-      if (e.head.kind == RecordKind::received) {
-        const Event* sent = r_.sent(e.head.seq);
-        if (sent != nullptr && std::holds_alternative<Enqueue>(sent->message)) enqueued[sent->head.ticket] = &e;
-        continue;
+  void device() {
+    for (const DeviceSpan& s : spans_.device) {
+      name_track(kStreamTrack, "device stream");
+      const AnyMessage& work = r_.sent(s.work)->message;
+      slice(kStreamTrack, s, s.name,
+            fmt::format(R"("{}":{})", std::holds_alternative<Enqueue>(work) ? "step" : "copy", quoted(label(work))));
+      if (const auto put = spans_.handled_at.find(s.work); put != spans_.handled_at.end()) {
+        const HandledSpan& from = spans_.handled[put->second];
+        arrow(track_of(from.who), from, s.begin, kStreamTrack, s, "runs");
       }
-      const auto* done = std::get_if<EventDone>(&e.message);
-      if (done == nullptr) continue;
-      const auto it = enqueued.find(done->ticket);
-      if (it == enqueued.end()) continue;
-      const auto* enqueue = std::get_if<Enqueue>(&r_.sent(it->second->head.seq)->message);
-      if (enqueue->step->slot.slot != done->ring_slot) continue;  // of a copy, which is numbered apart
-      if (!stream_named_) {
-        stream_named_ = true;
-        add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"device stream"}}}})", kStreamTrack));
-        add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kStreamTrack,
-                        kStreamTrack));
-      }
-      const Slice s{std::min(std::max(it->second->head.time, last), e.head.time), e.head.time, kStreamTrack};
-      last = e.head.time;
-      const Event* step = r_.sent(it->second->head.seq);
-      add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"args":{{"step":{}}}}})", kStreamTrack, us(s.begin),
-                      static_cast<double>(s.end - s.begin) / 1e3, quoted(label(done->ticket)), quoted(label(step->message))));
-      by_driver_[e.head.seq] = s;
     }
   }
 
-  // From the slice of the cause, where the message was sent, to the slice in which it was handled.
+  // From the span of the cause, where the message was sent, to the span in which it was handled.
   void arrows() {
-    std::uint64_t id = 0;
-    for (const Event& e : r_.events) {
-      if (e.head.kind != RecordKind::sent || e.head.seq == 0) continue;
-      const auto to = handled_.find(e.head.seq);
-      if (to == handled_.end()) continue;
-      Slice from;
-      if (const auto driver = by_driver_.find(e.head.seq); driver != by_driver_.end()) {
-        from = driver->second;
-      } else if (const auto cause = handled_.find(e.head.cause);
-                 cause != handled_.end() && cause->second.track == (static_cast<int>(e.head.from.sender) & 63)) {
-        from = cause->second;
-      } else {
-        continue;
+    std::unordered_map<std::uint64_t, const DeviceSpan*> by_driver;
+    for (const DeviceSpan& s : spans_.device) by_driver[s.done] = &s;
+    for (const HandledSpan& to : spans_.handled) {
+      const Event* sent = r_.sent(r_.events[to.receipt].head.seq);
+      if (sent == nullptr) continue;
+      const RecordHead& h = sent->head;
+      if (const auto driver = by_driver.find(h.seq); driver != by_driver.end()) {
+        arrow(kStreamTrack, *driver->second, h.time, track_of(to.who), to, type_name(h.type));
+      } else if (const auto cause = spans_.handled_at.find(h.cause); cause != spans_.handled_at.end()) {
+        const HandledSpan& from = spans_.handled[cause->second];
+        if (from.who == h.from) arrow(track_of(from.who), from, h.time, track_of(to.who), to, type_name(h.type));
       }
-      const TimeNs at = std::clamp(e.head.time, from.begin, from.end);
-      if (at > to->second.begin) continue;
-      ++id;
-      add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from.track, us(at), id,
-                      quoted(type_name(e.head.type))));
-      add(fmt::format(R"({{"ph":"f","bp":"e","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", to->second.track,
-                      us(to->second.begin), id, quoted(type_name(e.head.type))));
     }
+  }
+
+  // Begins within `from`, at `at` if that is there, and ends at the beginning of `to`; none leads back in time.
+  void arrow(int from_track, const Span& from, TimeNs at, int to_track, const Span& to, const std::string& name) {
+    at = std::clamp(std::min(at, to.begin), from.begin, from.end - 1);
+    if (at > to.begin) return;
+    const std::uint64_t id = ++arrows_;
+    add(fmt::format(R"({{"ph":"s","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", from_track, us(at), id,
+                    quoted(name)));
+    add(fmt::format(R"({{"ph":"f","bp":"e","pid":1,"tid":{},"ts":{:.3f},"id":{},"cat":"message","name":{}}})", to_track, us(to.begin), id,
+                    quoted(name)));
   }
 
   const Recording& r_;
   const TimeNs start_;
-  std::unordered_map<std::uint64_t, TimeNs> last_sent_;  // by cause
-  std::unordered_map<std::uint64_t, Slice> handled_;     // by message
-  std::unordered_map<std::uint64_t, Slice> by_driver_;   // by EventDone
-  bool named_[64] = {};
-  bool stream_named_ = false;
+  const Spans spans_;
+  std::uint64_t arrows_ = 0;
+  bool named_[kStreamTrack + 1] = {};
   std::string out_;
 };
 

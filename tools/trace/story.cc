@@ -237,9 +237,9 @@ class Counter {
     const TimeNs span = r_.events.empty() ? 0 : r_.events.back().head.time - r_.events.front().head.time;
     for (const auto n : messages_) total += n;
     const auto share = [](double x, double n) { return n == 0 ? 0.0 : 100.0 * x / n; };
-    out +=
-        fmt::format("{} messages in {:.3f} s, {} bytes, {:.1f} bytes a message; {} records lost\n", total, static_cast<double>(span) / 1e9,
-                    r_.bytes, total == 0 ? 0.0 : static_cast<double>(r_.bytes) / static_cast<double>(total), r_.lost);
+    out += fmt::format(
+        "{} messages in {:.3f} s, {:.1f} bytes each, and {} of the header; {} records lost\n", total, static_cast<double>(span) / 1e9,
+        total == 0 ? 0.0 : static_cast<double>(r_.bytes - r_.header_bytes) / static_cast<double>(total), r_.header_bytes, r_.lost);
     out += fmt::format("{} requests, {} tokens ({:.1f}/s); first token: {}\n", streams.size(), tokens,
                        span == 0 ? 0.0 : static_cast<double>(tokens) * 1e9 / static_cast<double>(span), first.text());
     out += fmt::format("{} steps, {:.1f} rows each, {} fed rows; {} with decode rows, {} launched ahead ({:.1f} %)\n", steps_,

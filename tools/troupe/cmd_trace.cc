@@ -212,8 +212,8 @@ Result<Answer> run_replay(const Parsed& p) {
     a.text += fmt::format("differs: {}\n{}{}", o.difference->what, line(e, start_of(r)), causes(r, e.head.seq, start_of(r)));
     a.status = kExitFailed;
   } else {
-    a.text +=
-        fmt::format("the same: {} messages taken up, {} sent; {:.3f} s for what took {:.3f} s\n", o.handled, o.compared, seconds, real);
+    a.text += fmt::format("the same: {} messages taken up, {} of {} sent again; {:.3f} s for what took {:.3f} s\n", o.handled, o.compared,
+                          o.recorded, seconds, real);
   }
   if (p.values["state"].as<bool>()) a.text += o.state + "\n";
   return a;

@@ -21,9 +21,11 @@ ModelInfo model() {
 struct Bench {
   DispatcherCore core{DispatcherConfig{2}, model()};
   DispatcherOutbox out;
+  TimeNs now = 1;
 
-  template <class M> std::vector<DispatcherOutbox::Item> on(const M& m) {
-    core.on(m, 1, out);
+  template <class M>
+  std::vector<DispatcherOutbox::Item> on(const M& m) {
+    core.on(m, now, out);
     std::vector<DispatcherOutbox::Item> sent = out.items();
     out.clear();
     return sent;
@@ -85,6 +87,35 @@ TEST(Dispatcher, RefusesALiveIdALimitAndBadRequests) {
   auto none = b.on(Submit{});
   ASSERT_EQ(none.size(), 1u);
   EXPECT_EQ(std::get<SubmitReply>(none[0]).error.code, ErrorCode::bad_request);
+}
+
+// The hint follows the pace at which requests end, within bounds.
+TEST(Dispatcher, SaysWhenToTryAgain) {
+  constexpr TimeNs kSecond = 1'000'000'000;
+  Bench b;
+  std::uint64_t client = 0;
+  const auto hint = [&] { return b.submit(1000).first.retry_after; };
+  RequestId older = b.submit(++client).first.request, newer = b.submit(++client).first.request;
+  EXPECT_EQ(hint(), kSecond / 10) << "nothing is known yet";
+  for (int i = 0; i < 40; ++i) {
+    b.now += 4 * kSecond;
+    b.on(Ended{{}, {older}});
+    older = std::exchange(newer, b.submit(++client).first.request);
+  }
+  EXPECT_NEAR(static_cast<double>(hint()), 4e9, 1e8);
+  b.now += 9 * kSecond;
+  EXPECT_EQ(hint(), 9 * kSecond) << "longer than the pace says";
+  b.on(Ended{{}, {older, newer}});
+  older = b.submit(++client).first.request, newer = b.submit(++client).first.request;
+  EXPECT_NEAR(static_cast<double>(hint()), 4.125e9, 1e8) << "two at once are half the pace each";
+  for (int i = 0; i < 40; ++i) {
+    b.now += 1000;
+    b.on(Ended{{}, {older}});
+    older = std::exchange(newer, b.submit(++client).first.request);
+  }
+  EXPECT_EQ(hint(), kSecond / 10);
+  b.now += 3600 * kSecond;
+  EXPECT_EQ(hint(), 60 * kSecond);
 }
 
 // An end of an earlier generation does not end the later one.

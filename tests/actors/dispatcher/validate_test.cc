@@ -75,6 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"logprobs", [](Request& r) { r.sampling.logprobs = 21; }, "at most 20"},
         Case{"stop_string_empty", [](Request& r) { r.stop.stop = {""}; }, "stop string is empty"},
         Case{"stop_strings", [](Request& r) { r.stop.stop.assign(65, "x"); }, "at most 64"},
+        Case{"stop_string_long", [](Request& r) { r.stop.stop = {std::string(1025, 'x')}; }, "1025 bytes; at most 1024"},
+        Case{"stop_ids", [](Request& r) { r.stop.stop_token_ids.assign(257, 1); }, "257 stop_token_ids; at most 256"},
+        Case{"biases", [](Request& r) { r.sampling.logit_bias.assign(101, TokenBias{1, 1}); }, "101 entries and the vocabulary 100"},
         Case{"deadline", [](Request& r) { r.deadline = TimeNs{0}; }, "deadline"},
         // 3 + 47 - 1 = 49 positions: one more than three blocks hold.
         Case{"kv_pool", [](Request& r) { r.stop.max_tokens = 47; }, "need 4 KV blocks and the pool has 3"}),

@@ -233,6 +233,17 @@ TEST_F(LoraCoreTest, TheLeastRecentlyUsedWithoutUsersIsEvicted) {
   EXPECT_EQ(admit(4, "d")->error.code, ErrorCode::unknown_adapter);
 }
 
+TEST_F(LoraCoreTest, ANameWithoutUsersIsLoadedAgainInItsOwnPlaceAndEvictsNobody) {
+  load("a"), load("b");
+  admit(1, "b"), end(1);  // so that "a" was used longest ago
+  submit(Kind::promote_disk, "b", "dir");
+  send(AdapterLoaded{{}, ids, {}});
+  reply();
+  EXPECT_EQ(code(), ErrorCode::none);
+  EXPECT_EQ(sent<LoraAnswer>()->ack.evicted, "");
+  EXPECT_EQ(admit(2, "a")->error.code, ErrorCode::none);
+}
+
 TEST_F(LoraCoreTest, ANameIsLoadedAgainInItsOwnPlaceWhereNoOtherIsWithoutUsers) {
   const AdapterRef a = load("a");
   load("b");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "tests/sim/scenario.h"
 
 namespace troupe::actors::trace {
@@ -105,6 +107,81 @@ TEST(Reader, SaysWhatIsNoRecording) {
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, ErrorCode::bad_file);
   EXPECT_EQ(read_recording("there/is/no.such").error().code, ErrorCode::io_failed);
+}
+
+// The file of a recording with one block of these records, whose checksum is right.
+std::vector<std::uint8_t> file_of(std::uint32_t n, const std::vector<std::uint8_t>& records) {
+  std::vector<std::uint8_t> out = encode_file_start(make_header({}, false)), block(kBlockPrefix);
+  put_le(block.data(), kBlockMagic);
+  put_le(block.data() + 8, static_cast<std::uint32_t>(records.size()));
+  put_le(block.data() + 12, n);
+  block.insert(block.end(), records.begin(), records.end());
+  put_le(block.data() + 4, crc32c(block.data() + 8, block.size() - 8));
+  out.insert(out.end(), block.begin(), block.end());
+  return out;
+}
+
+// What is said of a recording of one message, `body` its encoded form; "" = it was read.
+std::string said_of(std::uint16_t type, const std::vector<std::uint8_t>& body, std::uint64_t size) {
+  Bytes b;
+  b.byte(static_cast<std::uint8_t>(RecordKind::sent));
+  for (const std::uint64_t x : {std::uint64_t{3 << 8}, std::uint64_t{1}, std::uint64_t{0}, std::uint64_t{1}})
+    b.varint(x);                                               // seq, time, thread
+  for (const std::uint64_t x : {3 << 8, 4 << 8}) b.varint(x);  // from, to
+  b.varint(type);
+  for (int i = 0; i < 7; ++i) b.varint(0);  // cause, request, ticket, payloads
+  b.varint(size);
+  b.raw(body.data(), body.size());
+  const auto file = file_of(1, {b.data(), b.data() + b.size()});
+  const auto r = parse_recording(file.data(), file.size());
+  EXPECT_TRUE(r) << "the header is right";
+  EXPECT_EQ(r.value().events.empty(), !r.value().damage.empty());
+  return r.value().damage;
+}
+
+std::vector<std::uint8_t> varints(std::initializer_list<std::uint64_t> xs) {
+  Bytes b;
+  for (const std::uint64_t x : xs) b.varint(x);
+  return {b.data(), b.data() + b.size()};
+}
+
+// What nobody writes, with right checksums: each is refused with a sentence, and nothing is set aside by what it says.
+TEST(Reader, RefusesWhatIsMadeUp) {
+  const std::uint64_t huge = std::uint64_t{1} << 60;
+  const std::uint16_t ended = kTypeOf<Ended>, launch = kTypeOf<Launch>;
+  EXPECT_EQ(said_of(ended, varints({0, 0, 1, 7, 1}), 5), "") << "the control: a message of this form is read";
+  EXPECT_NE(said_of(ended, varints({0, 0, huge}), 11), "") << "a list that is longer than the file";
+  EXPECT_NE(said_of(ended, varints({0, 0, 2, 7, 1}), 5), "") << "a list that is longer than the message";
+  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1}), huge), "") << "a message that is longer than the file";
+  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1, 9}), 6), "") << "bytes behind the message";
+  EXPECT_NE(said_of(9999, varints({0, 0}), 2), "") << "a type that the header does not have";
+  EXPECT_NE(said_of(launch, varints({0, 0, 99, 1}), 4), "") << "a payload that was not written before";
+  EXPECT_NE(said_of(launch, varints({0, 0, 0, 1}), 4), "") << "a launch without a plan";
+  EXPECT_EQ(said_of(kTypeOf<Deliver>, varints({0, 0, 1, 0, 0, 0, 0}), 7), "") << "the control: an empty batch is read";
+  for (const std::uint16_t type : {kTypeOf<Deliver>, kTypeOf<Sample>, kTypeOf<Sampled>, kTypeOf<Enqueue>})
+    EXPECT_NE(said_of(type, varints({0, 0, 0}), 3), "") << type_name(type) << " without its payload";
+  auto many = file_of(0xFFFFFFFF, {1});
+  EXPECT_NE(parse_recording(many.data(), many.size()).value().damage, "") << "more records than bytes";
+  auto long_block = file_of(0, {});
+  put_le(long_block.data() + long_block.size() - kBlockPrefix + 8, std::uint32_t{0xFFFFFFFF});
+  EXPECT_NE(parse_recording(long_block.data(), long_block.size()).value().damage, "") << "a block of 4 GiB";
+}
+
+TEST(Reader, SaysWhatIsWrongWithAHeader) {
+  const std::vector<std::uint8_t> right = encode_file_start(make_header({}, false));
+  const auto said = [&](std::size_t at, std::uint32_t x, bool fix) {
+    auto file = right;
+    put_le(file.data() + at, x);
+    if (fix) put_le(file.data() + 12, crc32c(file.data() + kFilePrefix, file.size() - kFilePrefix));
+    const auto r = parse_recording(file.data(), file.size());
+    return r ? "" : r.error().what;
+  };
+  EXPECT_EQ(said(8, kFileVersion, true), "") << "the control";
+  EXPECT_NE(said(8, 99, false).find("format 99"), std::string::npos) << said(8, 99, false);
+  EXPECT_NE(said(16, 0xFFFFFFF0, false).find("4294967280 bytes"), std::string::npos);
+  EXPECT_NE(said(12, 1, false).find("checksum"), std::string::npos);
+  EXPECT_NE(said(kFilePrefix, 0xFFFFFFFF, true).find("cannot be decoded"), std::string::npos) << "the length of a text";
+  EXPECT_NE(parse_recording(right.data(), right.size() - 1).error().what.find("cut off within its header"), std::string::npos);
 }
 
 TEST(Sender, SeqsHaveNamesThatComeBack) {

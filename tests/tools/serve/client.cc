@@ -1,12 +1,12 @@
 #include "tests/tools/serve/client.h"
 
 #include <arpa/inet.h>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 namespace troupe::serve {
 
@@ -80,7 +80,13 @@ Response Client::response() {
   const auto message = parser.release();
   if (message.result_int() == 100) return response();
   const auto header = [&](const char* name) { return std::string(message[name]); };
-  return {static_cast<int>(message.result_int()), message.body(), header("Connection"), header("Content-Type"), header("Retry-After")};
+  return {static_cast<int>(message.result_int()),
+          message.body(),
+          header("Connection"),
+          header("Content-Type"),
+          header("Retry-After"),
+          header("retry-after-ms"),
+          header("Allow")};
 }
 
 std::vector<boost::json::value> events_of(const std::string& body) {

@@ -2,9 +2,9 @@
 // One thread.
 #pragma once
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ namespace troupe::serve {
 struct Response {
   int status = 0;  // 0: the connection ended before a whole response came
   std::string body;
-  std::string connection, content_type, retry_after;
+  std::string connection, content_type, retry_after, retry_after_ms, allow;
   boost::json::value json() const {
     boost::json::error_code error;
     auto value = boost::json::parse(body, error);
@@ -50,6 +50,7 @@ class Client {
   // Until `n` times `what` have come, or the end.
   bool receive_until(std::string_view what, std::size_t n = 1);
   const std::string& text() const { return text_; }
+  void forget() { text_.clear(); }
   std::string receive_all();
 
   Response response();
@@ -59,7 +60,8 @@ class Client {
     return response();
   }
   static std::string post_text(const std::string& path, std::string_view body, const std::string& headers = "") {
-    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);
+    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{}", path, headers,
+                       body.size(), body);
   }
   Response post(const std::string& path, std::string_view body, const std::string& headers = "") {
     send(post_text(path, body, headers));

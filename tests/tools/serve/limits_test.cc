@@ -122,13 +122,25 @@ TEST(Limits, AFullRuntimeIs429) {
   Client c = begin_stream(rig, 50, 1);
   const Response full = rig.client().post("/v1/completions", greedy("1", 5, R"(, "n": 2)"));
   EXPECT_EQ(full.status, 429);
-  EXPECT_EQ(full.retry_after, "1");
+  EXPECT_GE(std::stoi(full.retry_after), 1);
+  EXPECT_GE(std::stoi(full.retry_after_ms), 100) << "the runtime's own hint";
   EXPECT_EQ(full.json().at("error").at("type").as_string(), "rate_limit_error");
   rig.model->release();
   EXPECT_EQ(events_of(c.response().body).size(), 51u);
   // The first of the two had been let in, and was taken back.
   eventually([&] { return rig.figure("calls") == 0; });
   EXPECT_EQ(rig.client().post("/v1/completions", greedy("1", 5, R"(, "n": 2)")).status, 200);
+}
+
+TEST(Limits, AnAnswerThatWouldNotFitInMemoryIsRefusedUnlessItIsStreamed) {
+  ServeRig rig = scripted_server(script());
+  const auto ask = [&](int max_tokens, const std::string& more) {
+    return rig.client().post("/v1/completions", greedy("1", max_tokens, R"(, "n": 64, "logprobs": 20)" + more));
+  };
+  const Response whole = ask(800, "");
+  EXPECT_EQ(whole.status, 400);
+  EXPECT_EQ(whole.json().at("error").at("param").as_string(), "logprobs");
+  EXPECT_EQ(ask(5, "").status, 200);
 }
 
 TEST(Limits, KeysAreAskedForWhereThereAreSome) {
@@ -143,6 +155,8 @@ TEST(Limits, KeysAreAskedForWhereThereAreSome) {
   EXPECT_EQ(c.get("/v1/models", "Authorization: Bearer alpha\r\n").status, 200);
   EXPECT_EQ(c.get("/debug/state", "authorization: bearer beta\r\n").status, 200);
   EXPECT_EQ(c.get("/debug/state").status, 401);
+  EXPECT_EQ(c.get("/debug/trace").status, 401);
+  EXPECT_EQ(c.get("/debug/trace", "authorization: bearer beta\r\n").status, 200);
   EXPECT_EQ(c.post("/v1/completions", greedy("1", 5)).status, 401);
   EXPECT_EQ(c.get("/health").status, 200);
   EXPECT_EQ(c.get("/metrics").status, 200);

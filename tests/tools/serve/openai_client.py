@@ -163,6 +163,21 @@ def hang_up(s):
     assert state["facts"]["used_blocks"] + state["facts"]["fenced_blocks"] == 0, state
 
 
+def trace(s):
+    # What somebody does who wonders about an answer: fetch the recording, find the request by the end of the answer's id.
+    answer = s.client.completions.create(model="smol", prompt="Two words", temperature=0, max_tokens=5)
+    number = int(answer.id.removeprefix("cmpl-")[16:], 16)
+    with tempfile.NamedTemporaryFile(suffix=".trace") as file:
+        request = urllib.request.Request(s.url + "/debug/trace", headers={"Authorization": "Bearer " + KEY})
+        with urllib.request.urlopen(request) as reply:
+            file.write(reply.read())
+        file.flush()
+        told = subprocess.run([TROUPE, "trace", "request", file.name, str(number)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        checked = subprocess.run([TROUPE, "trace", "check", file.name], stdout=subprocess.PIPE, text=True)
+    assert "length" in told, told
+    assert checked.returncode == 0, checked.stdout
+
+
 def metrics(s):
     def figures():
         return {(m.name, m.labels.get("finished_reason")): m.value
@@ -189,7 +204,7 @@ def sigterm(s):
     assert s.process.wait() == 0
 
 
-CASES = [models, chat, chat_stream, chat_logprobs, completions, completion_logprobs, stop, n_answers, same_as_run, errors, hang_up, metrics, sigterm]
+CASES = [models, chat, chat_stream, chat_logprobs, completions, completion_logprobs, stop, n_answers, same_as_run, errors, hang_up, trace, metrics, sigterm]
 
 
 def main():

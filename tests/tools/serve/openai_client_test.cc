@@ -1,6 +1,6 @@
 // OpenAI's Python client against the program and the default model; the cases are openai_client.py's.
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -50,7 +50,7 @@ TEST_P(OpenAiClient, Works) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, OpenAiClient,
                          ::testing::Values("models", "chat", "chat_stream", "chat_logprobs", "completions", "completion_logprobs", "stop",
-                                           "n_answers", "same_as_run", "errors", "hang_up", "metrics", "sigterm"),
+                                           "n_answers", "same_as_run", "errors", "hang_up", "trace", "metrics", "sigterm"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

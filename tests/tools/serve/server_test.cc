@@ -118,7 +118,9 @@ TEST_F(Serve, RefusesWhatItCannotDoAndNamesTheField) {
   }
   EXPECT_EQ(client_.post("/v1/completions", R"({"model": "other", "prompt": "x"})").error(), "model_not_found");
   EXPECT_EQ(client_.get("/v1/nothing").status, 404);
-  EXPECT_EQ(client_.get("/v1/completions").status, 405);
+  const Response wrong_method = client_.get("/v1/completions");
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.allow, "POST");
   client_.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(client_.response().status, 415);
 }
@@ -208,8 +210,25 @@ TEST_F(Serve, SpeaksOldAndOddHttp) {
   ASSERT_TRUE(client_.receive_until("100 Continue\r\n\r\n"));
   for (const char c : fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", body.size(), body)) client_.send(std::string_view(&c, 1));
   EXPECT_EQ(client_.response().status, 200);
+  // The last chunk, and its trailer, in pieces of any size.
+  for (std::size_t piece = 1; piece <= 8; ++piece) {
+    Client pieces = rig().client();
+    const std::string last = "0\r\nTrailer: y\r\n\r\n";
+    pieces.send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
+                    "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n",
+                    body.size(), body));
+    for (std::size_t at = 0; at < last.size(); at += piece) pieces.send(last.substr(at, piece));
+    EXPECT_EQ(pieces.response().status, 200) << piece;
+    Client empty = rig().client();
+    empty.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+               last.substr(0, piece));
+    empty.send(last.substr(piece));
+    EXPECT_EQ(empty.response().status, 400) << piece;
+  }
   client_.send("HEAD /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  EXPECT_TRUE(client_.receive_all().ends_with("\r\n\r\n"));
+  const std::string head = client_.receive_all();
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n")) << head;
   // A client that has sent all it wants still gets a short answer.
   Client half = rig().client();
   half.send("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -236,6 +255,10 @@ TEST_F(Serve, MalformedHttpIsRefused) {
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\nContent-Length: 1\r\n\r\na", 501},
+      {"GET /v1/models/%ff%00\" HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+      {"GET /%c3%28 HTTP/1.1\r\nHost: x\r\n\r\n", 404},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n", 413},
       {"GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(20000, 'a') + "\r\n\r\n", 431},
@@ -247,7 +270,9 @@ TEST_F(Serve, MalformedHttpIsRefused) {
     c.half_close();
     const Response r = c.response();
     EXPECT_TRUE(r.status == status || r.status == 0) << r.status << " for " << text.substr(0, 60);
-    if (r.status == 0) {
+    if (r.status != 0) {
+      EXPECT_FALSE(r.error().empty()) << "a body that is JSON";
+    } else {
       // Nothing a server could tell from a request that is still on its way.
       EXPECT_EQ(text.find("\r\n\r\n"), text.npos) << text.substr(0, 60);
     }

@@ -3,12 +3,14 @@
 
 #include <boost/json.hpp>
 
-#include <map>
+#include <algorithm>
 #include <vector>
 
 #include "actors/trace/diff.h"
+#include "tests/sim/scenario.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
+#include "tests/tools/trace/chrome_trace.h"
 #include "tools/trace/html.h"
 #include "tools/trace/lines.h"
 #include "tools/trace/perfetto.h"
@@ -66,56 +68,72 @@ TEST(Diff, NamesTheFirstWrongTokenAndTheOverRunThatGaveIt) {
   EXPECT_NE(d.value().divergence->cause.find("feed("), std::string::npos) << d.value().divergence->cause;
 }
 
-// The rules of the format: slices of a track nest, times are in order, and every arrow has both ends, each within a slice.
-TEST(Perfetto, ArrowsBeginAndEndWithinSlices) {
-  const auto parsed = boost::json::parse(perfetto(life(2)));
-  struct Span {
-    double begin, end;
+std::string list(const std::vector<std::string>& violations) {
+  std::string out;
+  for (const std::string& v : violations) out += v + "\n";
+  return out;
+}
+
+// A life with much that can go wrong, or one with adapters.
+Recording scenario(std::uint64_t seed, bool lora) {
+  sim::Scenario s = lora ? sim::make_lora_scenario(seed) : sim::make_scenario(seed);
+  s.world.record = true;
+  const auto bytes = sim::run_scenario(s).recording;
+  auto r = actors::trace::parse_recording(bytes.data(), bytes.size());
+  EXPECT_TRUE(r) << r.error().what;
+  return std::move(r.value());
+}
+
+TEST(Perfetto, KeepsTheRulesOfTheFormatAndShowsEveryStep) {
+  const Recording r = life(3);
+  const ChromeTrace trace = check_chrome_trace(perfetto(r));
+  EXPECT_TRUE(trace.violations.empty()) << list(trace.violations);
+  std::vector<std::string> steps;
+  std::size_t receipts = 0, slices = 0;
+  for (const auto& e : r.events) {
+    receipts += e.head.kind == actors::trace::RecordKind::received ? 1 : 0;
+    if (const auto* done = std::get_if<EventDone>(&e.message)) steps.push_back(label(done->ticket));
+  }
+  EXPECT_EQ(trace.slices.at("device stream"), steps);
+  for (const auto& [track, names] : trace.slices)
+    if (track != "device stream") slices += names.size();
+  EXPECT_EQ(slices, receipts);
+  const auto& in_flight = trace.counters.at("steps in flight");
+  EXPECT_EQ(*std::max_element(in_flight.begin(), in_flight.end()), 3);
+  EXPECT_GT(trace.counters.at("blocks in use").size(), 10u);
+  EXPECT_GT(trace.arrows, receipts * 3 / 4) << "all but what comes from outside has a cause";
+}
+
+TEST(Perfetto, KeepsTheRulesOfTheFormatWhateverHappened) {
+  std::size_t copies = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const Recording r = scenario(seed, seed % 3 == 0);
+    const ChromeTrace trace = check_chrome_trace(perfetto(r));
+    ASSERT_TRUE(trace.violations.empty()) << "seed " << seed << ":\n" << list(trace.violations);
+    if (const auto stream = trace.slices.find("device stream"); stream != trace.slices.end())
+      copies += static_cast<std::size_t>(std::count(stream->second.begin(), stream->second.end(), "copy in"));
+  }
+  EXPECT_GT(copies, 0u) << "nothing was restored";
+}
+
+// The control: the checker sees what is wrong.
+TEST(Perfetto, WhatBreaksARuleOfTheFormatIsNoticed) {
+  const std::string right = perfetto(life(2));
+  ASSERT_TRUE(check_chrome_trace(right).violations.empty());
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = right;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return check_chrome_trace(text.replace(at, from.size(), to)).violations;
   };
-  std::map<std::int64_t, std::vector<Span>> slices;
-  std::map<std::int64_t, std::vector<std::pair<std::int64_t, double>>> arrows;
-  std::map<std::int64_t, std::string> names;
-  std::size_t counters = 0;
-  for (const auto& v : parsed.at("traceEvents").as_array()) {
-    const auto& e = v.as_object();
-    const auto& ph = e.at("ph").as_string();
-    if (ph == "M") {
-      if (e.at("name").as_string() == "thread_name") names[e.at("tid").as_int64()] = e.at("args").at("name").as_string().c_str();
-      continue;
-    }
-    const double ts = e.at("ts").to_number<double>();
-    EXPECT_GE(ts, 0);
-    if (ph == "C") {
-      ++counters;
-      continue;
-    }
-    const std::int64_t tid = e.at("tid").as_int64();
-    EXPECT_FALSE(e.at("name").as_string().empty());
-    if (ph == "X") {
-      const double dur = e.at("dur").to_number<double>();
-      EXPECT_GE(dur, 0);
-      auto& track = slices[tid];
-      EXPECT_LE(track.empty() ? 0 : track.back().end, ts + 1e-6) << "on track " << tid;
-      track.push_back({ts, ts + dur});
-    } else {
-      ASSERT_TRUE(ph == "s" || ph == "f");
-      auto& ends = arrows[e.at("id").as_int64()];
-      EXPECT_EQ(ends.size(), ph == "s" ? 0u : 1u);
-      ends.push_back({tid, ts});
-    }
-  }
-  EXPECT_GT(arrows.size(), 50u);
-  EXPECT_GT(counters, 10u);
-  for (const auto& [id, ends] : arrows) {
-    ASSERT_EQ(ends.size(), 2u) << id;
-    EXPECT_LE(ends[0].second, ends[1].second);
-    for (const auto& [tid, ts] : ends) {
-      bool within = false;
-      for (const Span& s : slices[tid]) within = within || (s.begin <= ts + 1e-6 && ts <= s.end + 1e-6);
-      EXPECT_TRUE(within) << "arrow " << id << " at " << ts << " on " << names[tid];
-    }
-  }
-  for (const auto& [tid, spans] : slices) EXPECT_FALSE(names[tid].empty()) << tid;
+  EXPECT_FALSE(changed("\"ph\":\"s\"", "\"ph\":\"f\"").empty()) << "an arrow without a beginning";
+  EXPECT_FALSE(changed("\"bp\":\"e\",", "").empty()) << "an arrow to the slice after";
+  EXPECT_FALSE(changed("\"ph\":\"X\",\"pid\":1,\"tid\":2", "\"ph\":\"X\",\"pid\":1,\"tid\":63").empty()) << "a track without a name";
+  EXPECT_FALSE(changed("\"ph\":\"X\"", "\"ph\":\"Y\"").empty()) << "another kind";
+  EXPECT_FALSE(changed("\"name\":\"process_name\"", "\"name\":\"process_nam\"").empty());
+  EXPECT_FALSE(changed("\"dur\":", "\"dur\":9999999, \"was\":").empty()) << "slices that overlap";
+  EXPECT_FALSE(changed("\"ts\":", "\"ts\":-1").empty()) << "a time before the beginning";
+  EXPECT_FALSE(changed("]}", "").empty()) << "no JSON";
 }
 
 TEST(Lines, FiltersAndFollowsARequest) {

@@ -34,7 +34,7 @@ struct Pass {
 Pass run(const std::vector<std::string>& lines, std::uint32_t depth, actors::SchedulerFault fault = actors::SchedulerFault::none) {
   device::LoadOptions options;
   options.threads = 1;
-  options.max_loras = 2;
+  options.max_loras = 6;  // one for each that the workload loads: what has to go would depend on who has users just then
   options.depth = depth;
   auto loaded = device::load_model(kFolder + "tiny-llama.Q4_1.gguf", options);
   if (!loaded) throw std::runtime_error(loaded.error().what);
