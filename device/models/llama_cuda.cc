@@ -276,8 +276,9 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
   feed.tokens = scratch_.tokens;
   feed.readback = readback_;
   kernels_->feed_resolve(feed);
+  // Behind a failed one, the layers would write the KV of whatever tokens and tables an earlier step left (R7).
+  TROUPE_TRY(driver_.launched(stream));
   if (by_graph(shape)) {
-    TROUPE_TRY(driver_.launched(stream));
     return replay(n_rows, step.ticket, feed, stream);
   }
   layers(feed, n_tokens, shape.n_outputs, shape.n_lora_runs);

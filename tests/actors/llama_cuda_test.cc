@@ -1,7 +1,9 @@
 // Running ahead on CUDA changes no token (R1): one workload at depths 1 to 4, with arrivals while others run, cancels, masks that
 // change with the last token, rows that the host chooses, preemption with and without files, and steps that fail half-way
 // and are done again. And R5, R7: whichever CUDA call fails, once or for good, every request ends once and nothing leaks.
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "tests/actors/llama_cuda_rig.h"
 
@@ -39,9 +41,16 @@ Streams run(std::uint32_t depth, std::uint64_t apart, const std::vector<Request>
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request& r = requests[i];
+    const std::uint64_t before = i < faults.size() ? fake_cuda::calls(faults[i].call) : 0;
     if (i < faults.size()) fake_cuda::inject(faults[i]);
     EXPECT_TRUE(on.submit(r));
     on.clients.wait_tokens(r.client, apart);
+    if (i < faults.size()) {
+      // Met, and what it hit done again, before the next comes: a step that fails twice ends its requests.
+      while (!on.clients.record(r.client).finish && fake_cuda::calls(faults[i].call) < before + faults[i].nth)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      on.clients.wait_tokens(r.client, on.clients.record(r.client).tokens.size() + 3);
+    }
     if (r.client == kCancelled + 1) (void)on.runtime->cancel(kCancelled);
   }
   return on.finish();
