@@ -138,7 +138,7 @@ Result<void> Runtime::Impl::start() {
 
   const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
   options.depth = depth;
-  const DeviceSetup setup{driver.get(), model->cells_bytes(), depth + 1, options.step_timeout.count(), places};
+  const DeviceSetup setup{driver.get(), {model->cells_bytes(), model->upload_bytes()}, depth + 1, options.step_timeout.count(), places};
   configs.dispatcher.max_live = options.max_live;
   configs.router.depth = depth;
   configs.scheduler.router_incarnation = configs.router.incarnation;
@@ -173,7 +173,12 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   p.device = std::move(device);
   p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
-  p.stream = system->spawn<StreamShell>(counts, StreamSetup{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0});
+  const StreamSetup stream{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0};
+  if (driver->runs_kernels()) {
+    p.stream = system->spawn<StreamShell, caf::detached>(counts, stream);  // launching a step's kernels takes its time
+  } else {
+    p.stream = system->spawn<StreamShell>(counts, stream);
+  }
   if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, configs.spill, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);

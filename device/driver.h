@@ -35,7 +35,7 @@ struct Notify {
 
 // Calls that injected faults can be aimed at (tests).
 enum class DriverCall : std::uint8_t { create_stream, create_event, record_event, event_query, stream_wait_event, copy_h2d, copy_d2h,
-                                       enqueue, alloc_device, alloc_pinned, graph, count };
+                                       enqueue, alloc_device, alloc_pinned, graph, launch, count };
 
 // The `nth` (from 1) call of that kind from now on fails with `code`; if sticky, so does every later call of any kind.
 struct Fault {
@@ -83,6 +83,18 @@ class Driver {
   virtual Result<void> copy_d2h_async(void* dst, DevicePtr src, std::size_t bytes, Stream stream) = 0;
   // Host work on the stream. `unsupported` where the device has none of its own to do there.
   virtual Result<void> enqueue_host_function(HostFunction function, Stream stream) = 0;
+
+  // Whether the device runs kernels, which whoever enqueues launches (and spends the time for); else it runs host functions, on
+  // threads of its own, and the three calls below are unsupported.
+  virtual bool runs_kernels() const = 0;
+  // The vendor's own stream (a cudaStream_t), on which the owner of `stream` launches. What earlier calls of this thread left in
+  // the vendor's last error is forgotten, so that launched() speaks of launches alone.
+  virtual Result<void*> native_stream(Stream stream) = 0;
+  // A launch answers nothing itself: the first error of this thread's launches since native_stream or the last launched().
+  // Those before it in stream order may be on the stream.
+  virtual Result<void> launched(Stream stream) = 0;
+  // What the bits of kernels may depend on besides their code: "sm_90".
+  virtual Result<std::string> kernel_target() = 0;
 
   virtual Result<DevicePtr> alloc_device(std::size_t bytes) = 0;  // zeroed, 64-byte aligned
   virtual Result<void> free_device(DevicePtr ptr, std::size_t bytes) = 0;

@@ -29,6 +29,7 @@ struct StepView {
   std::span<const TableDelta> deltas;          // applied to the device-side block tables before the rows run
   DevicePtr cells = 0;                         // this step's feed cells
   std::span<const DevicePtr> cell_arrays;      // by ring slot; DeviceRow::feed_cells indexes it
+  void* upload = nullptr;                      // page-locked, upload_bytes(): the model's until the step has settled (R4)
 };
 
 // Where argmax_batch_to_feed puts what the host reads.
@@ -46,6 +47,8 @@ class ModelDeviceFeed {
   virtual const ModelInfo& info() const = 0;
   // Bytes of one feed-cell array (max_rows cells).
   virtual std::size_t cells_bytes() const = 0;
+  // Page-locked bytes by which the model sends a step's parameters to its device; 0 = it needs none.
+  virtual std::size_t upload_bytes() const { return 0; }
 
   // Whether decode_batch_fed and argmax_batch_to_feed work with rows fed on the device.
   virtual bool supports_device_token_feed() const { return false; }
@@ -99,7 +102,8 @@ class ModelDeviceFeed {
     return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};
   }
 
-  // The step has completed on the device: what it pinned (a captured graph) may be evicted.
+  // The stream has passed whatever of the step was enqueued, also of one whose enqueueing failed half-way: what it pinned (its
+  // upload memory, a captured graph) may be used again. Of a step that is not known: nothing.
   virtual void fed_step_settled(Ticket ticket) { (void)ticket; }
 };
 

@@ -222,13 +222,16 @@ struct Enqueue {
   TraceCtx ctx;
   Shared<LaunchedStep> step;
 };
-struct Watch {  // the step is on the stream; or (error) enqueueing failed
+// The step is on the stream; or (error) enqueueing failed. on_stream: part of it is there all the same, and its event behind
+// that: it is answered with the error once the event has come, so that nothing of its slot is used before (R4).
+struct Watch {
   TraceCtx ctx;
   Ticket ticket;
   std::uint32_t ring_slot = 0;
   std::uint32_t n_rows = 0;
   std::uint32_t n_logits = 0;
   DeviceError error;
+  bool on_stream = false;
 };
 struct EventDone {  // the slot's event has completed; on the host it may come before the watch
   TraceCtx ctx;
@@ -355,7 +358,7 @@ template <class I> auto inspect(I& f, TornDown& x) { return f(x.ctx, x.facts); }
 template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes); }
 template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
 template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
-template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
+template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream); }
 template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
 template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
 template <class I> auto inspect(I& f, CopyBlocks& x) { return f(x.ctx, x.copy, x.handles, x.out, x.blocks); }

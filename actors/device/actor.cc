@@ -7,7 +7,7 @@ namespace troupe::actors {
 DeviceShell::DeviceShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeviceSetup& setup, const ModelInfo& model)
     : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout, setup.places.count),
       driver_(*setup.driver),
-      ring_(*setup.driver, model, setup.cells_bytes, setup.ring_slots, setup.places) {}
+      ring_(*setup.driver, model, setup.slot_bytes, setup.ring_slots, setup.places) {}
 
 DeviceShell::behavior_type DeviceShell::make_behavior() {
   return {
@@ -22,7 +22,7 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
       },
       [this](const Watch& m) {
         handle(this, m);
-        if (polls_ && m.error.code == ErrorCode::none) polled_.push_back({m.ticket, m.ring_slot, m.ctx.seq});
+        if (polls_ && (m.error.code == ErrorCode::none || m.on_stream)) polled_.push_back({m.ticket, m.ring_slot, m.ctx.seq});
       },
       [this](const EventDone& m) { handle(this, m); },
       [this](const Tick& m) {

@@ -14,7 +14,7 @@ namespace troupe::actors {
 
 struct DeviceSetup {
   device::Driver* driver = nullptr;  // outlives the actor
-  std::size_t cells_bytes = 0;
+  SlotBytes slot_bytes{};
   std::uint32_t ring_slots = 2;
   TimeNs step_timeout = 0;
   CopyPlaces places{};

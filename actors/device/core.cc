@@ -18,7 +18,7 @@ struct DeviceCore::State {
     TimeNs since = 0;     // of the watch
     std::uint32_t n_rows = 0;
     std::uint32_t n_logits = 0;
-    DeviceError error;    // done: what the stream reported; ready: what is answered
+    DeviceError error;    // watched: why its enqueueing failed; done: what the stream reported; ready: what is answered
   };
 
   std::vector<Slot> slots;  // the ring's, then one per place for a copy
@@ -130,7 +130,7 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   if (s_->lost.code != ErrorCode::none) {
     slot.watched = true;
     s_->answer(slot, s_->lost, out);
-  } else if (m.error.code != ErrorCode::none) {
+  } else if (m.error.code != ErrorCode::none && (!m.on_stream || slot.done || m.error.code == ErrorCode::device_lost)) {
     slot.watched = true;
     s_->answer(slot, m.error, out);
     if (m.error.code == ErrorCode::device_lost) s_->lose(m.error.what, out);
@@ -140,6 +140,7 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   } else {
     slot.watched = true;
     slot.since = now;
+    slot.error = m.error;
     s_->arm(now, out);
   }
 }
@@ -156,7 +157,8 @@ void DeviceCore::on(const EventDone& m, TimeNs, DeviceOutbox& out) {
     return;
   }
   if (slot.watched) {
-    s_->answer(slot, m.error, out);
+    const bool failed_before = slot.error.code != ErrorCode::none && m.error.code != ErrorCode::device_lost;
+    s_->answer(slot, failed_before ? slot.error : m.error, out);
   } else {
     slot.ticket = m.ticket;
     slot.done = true;

@@ -4,7 +4,8 @@
 // reports device_lost.
 //
 // Every ticket is answered with one ReadSlot, in the order of the tickets (the stream's): a step that could not even be
-// enqueued waits for the steps before it, since who applies the results does so in order. A watch or a completion that comes twice, or late, is counted and dropped;
+// enqueued waits for the steps before it, since who applies the results does so in order; one whose enqueueing failed half-way
+// waits for its event too, which was recorded all the same (R4). A watch or a completion that comes twice, or late, is counted and dropped;
 // a watch of a slot that is still watched for another ticket is answered `internal`, and the slot keeps its step (R4).
 //
 // Copies of KV blocks are watched alike, in slots that follow the ring's, numbered apart from steps and answered by one

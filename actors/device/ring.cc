@@ -11,22 +11,17 @@ std::uint64_t as_handle(void* pointer) { return reinterpret_cast<std::uintptr_t>
 
 }  // namespace
 
-Ring::Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots, const CopyPlaces& places)
+Ring::Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places)
     : driver_(driver),
       max_rows_(model.max_rows),
       max_logits_rows_(model.max_logits_rows),
-      max_step_tokens_(model.max_step_tokens),
       vocab_(model.vocab_size),
-      cells_bytes_(cells_bytes),
+      bytes_(bytes),
       n_slots_(n_slots),
       copy_places_(places) {}
 
 std::size_t Ring::readback_bytes() const { return std::size_t{max_rows_} * sizeof(Readback); }
 std::size_t Ring::logits_bytes() const { return std::size_t{max_logits_rows_} * vocab_ * sizeof(float); }
-// Ids, rows, and at most one new block-table entry per token.
-std::size_t Ring::upload_bytes() const {
-  return std::size_t{max_step_tokens_} * (sizeof(Token) + sizeof(TableDelta)) + std::size_t{max_rows_} * sizeof(DeviceRow);
-}
 
 Result<void> Ring::make() {
   auto made = [&]() -> Result<void> {
@@ -55,9 +50,11 @@ Result<void> Ring::make_slot(std::uint32_t index) {
     TROUPE_TRY(void* logits, driver_.alloc_host_pinned(logits_bytes()));
     slot.logits = as_handle(logits);
   }
-  TROUPE_TRY(void* upload, driver_.alloc_host_pinned(upload_bytes()));
-  slot.upload = as_handle(upload);
-  TROUPE_TRY(slot.cells, driver_.alloc_device(cells_bytes_));
+  if (bytes_.upload != 0) {
+    TROUPE_TRY(void* upload, driver_.alloc_host_pinned(bytes_.upload));
+    slot.upload = as_handle(upload);
+  }
+  TROUPE_TRY(slot.cells, driver_.alloc_device(bytes_.cells));
   return success();
 }
 
@@ -88,8 +85,8 @@ Result<void> Ring::destroy() {
     if (slot.event != 0) keep(driver_.destroy_event(slot.event));
     if (slot.readback != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.readback), readback_bytes()));
     if (slot.logits != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.logits), logits_bytes()));
-    if (slot.upload != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.upload), upload_bytes()));
-    if (slot.cells != 0) keep(driver_.free_device(slot.cells, cells_bytes_));
+    if (slot.upload != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.upload), bytes_.upload));
+    if (slot.cells != 0) keep(driver_.free_device(slot.cells, bytes_.cells));
   }
   for (CopyHandles& place : places_) {
     if (place.event != 0) keep(driver_.destroy_event(place.event));

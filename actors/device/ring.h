@@ -22,10 +22,15 @@ struct CopyPlaces {
   std::size_t block_bytes = 0;  // ModelDeviceFeed::kv_block_bytes
 };
 
+// Of one slot, as the model says: ModelDeviceFeed::cells_bytes and upload_bytes.
+struct SlotBytes {
+  std::size_t cells = 0;
+  std::size_t upload = 0;
+};
+
 class Ring {
  public:
-  // `cells_bytes`: of one feed-cell array (ModelDeviceFeed::cells_bytes).
-  Ring(device::Driver& driver, const ModelInfo& model, std::size_t cells_bytes, std::uint32_t n_slots, const CopyPlaces& places = {});
+  Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places = {});
 
   // On an error what was already made is given back.
   Result<void> make();
@@ -49,11 +54,10 @@ class Ring {
   std::size_t staging_bytes() const { return copy_places_.blocks * copy_places_.block_bytes; }
   std::size_t readback_bytes() const;
   std::size_t logits_bytes() const;
-  std::size_t upload_bytes() const;
 
   device::Driver& driver_;
-  std::uint32_t max_rows_, max_logits_rows_, max_step_tokens_, vocab_;
-  std::size_t cells_bytes_;
+  std::uint32_t max_rows_, max_logits_rows_, vocab_;
+  SlotBytes bytes_;
   std::uint32_t n_slots_;
   CopyPlaces copy_places_;
   device::Stream stream_ = 0;

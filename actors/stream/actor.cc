@@ -22,7 +22,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
       [this](const AttachStream& m) {
         stream_ = m.stream;
         cells_ = m.cells;
-        (void)driver_.bind_thread();  // an error comes back with the first step
+        (void)bind();  // an error comes back with the first step
       },
       [this](const Enqueue& m) { enqueue(m); },
       [this](const ChangeTable& m) { change(m); },
@@ -50,7 +50,8 @@ void StreamShell::enqueue(const Enqueue& m) {
     slot.ticket = step.ticket;
     slot.post.caused_by(post_.cause());
     done = enqueue(step, slot);
-    slot.enqueued = done.has_value();
+    watch.on_stream = !done && done.error().code != ErrorCode::device_lost && mark_end(step, slot);
+    slot.enqueued = done.has_value() || watch.on_stream;
     if (slot.enqueued) {
       slot.orphans.swap(orphans_);
     } else {
@@ -74,7 +75,17 @@ void StreamShell::change(const ChangeTable& m) {
   post_.send(peers_->router, std::move(done), context());
 }
 
+// Nothing is enqueued by a thread that is not bound: it would be on another device.
+Result<void> StreamShell::bind() {
+  if (!bound_) {
+    TROUPE_TRY(driver_.bind_thread());
+    bound_ = true;
+  }
+  return success();
+}
+
 Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
+  TROUPE_TRY(bind());
   device::StepView view;
   view.ticket = step.ticket;
   view.tag = step.ticket.tag();
@@ -83,12 +94,19 @@ Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
   view.deltas = step.deltas;
   view.cells = step.slot.cells;
   view.cell_arrays = cells_;
+  view.upload = reinterpret_cast<void*>(static_cast<std::uintptr_t>(step.slot.upload));
   device::ReadbackTarget target;
   target.rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(step.slot.readback));
   target.logits = reinterpret_cast<float*>(static_cast<std::uintptr_t>(step.slot.logits));
   TROUPE_TRY(auto logits, model_.decode_batch_fed(view, stream_));
   TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, target, step.slot.event, stream_));
   return announce_later(step.slot.event, slot);
+}
+
+// Of a step that could not be enqueued whole: its event behind what was enqueued of it, so that its slot is used again only
+// when the stream has passed that (R4).
+bool StreamShell::mark_end(const LaunchedStep& step, Slot& slot) {
+  return bound_ && driver_.record_event(step.slot.event, stream_) && announce_later(step.slot.event, slot);
 }
 
 // The event is recorded: EventDone follows when it completes.
@@ -113,7 +131,8 @@ void StreamShell::enqueue(const CopyBlocks& m) {
     place.ticket = m.copy;
     place.post.caused_by(post_.cause());
     void* memory = reinterpret_cast<void*>(static_cast<std::uintptr_t>(m.handles.staging));
-    done = m.out ? model_.copy_blocks_out(m.blocks, memory, stream_) : model_.copy_blocks_in(m.blocks, memory, stream_);
+    done = bind();
+    if (done) done = m.out ? model_.copy_blocks_out(m.blocks, memory, stream_) : model_.copy_blocks_in(m.blocks, memory, stream_);
     if (done) {
       phase = DeviceError::Phase::forward;
       done = driver_.record_event(m.handles.event, stream_);
@@ -141,6 +160,7 @@ void StreamShell::announce(void* context, device::Event, ErrorCode status) {
 void StreamShell::settle(Slot& slot) {
   if (std::exchange(slot.enqueued, false)) model_.fed_step_settled(slot.ticket);
   slot.step = {};
+  for (const Shared<LaunchedStep>& orphan : slot.orphans) model_.fed_step_settled(orphan->ticket);
   slot.orphans.clear();
 }
 

@@ -1,7 +1,7 @@
 // The stream actor of the compute stream: the only one that enqueues on it (R12). It turns a LaunchedStep into the
 // model's view of it, has the model enqueue the forward pass and the readback, asks the driver to announce the event,
 // and tells the device actor to watch. On the host it lives on the control thread, since the driver's own thread
-// computes.
+// computes; where the driver runs kernels, on a thread of its own, since launching them takes its time.
 //
 // A step's view points into its LaunchedStep, so that is kept until its ring slot is used again: by then the router
 // has seen the step settle (R4). Copies of KV blocks go the same way, in the same order (R12). That is also when the model hears fed_step_settled; at stop it hears it for the rest.
@@ -47,7 +47,9 @@ class StreamShell final : public StreamActor::base {
 
   void enqueue(const Enqueue& m);
   void change(const ChangeTable& m);
+  Result<void> bind();
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
+  bool mark_end(const LaunchedStep& step, Slot& slot);
   void enqueue(const CopyBlocks& m);
   Result<void> announce_later(device::Event event, Slot& slot);
   void settle(Slot& slot);
@@ -59,11 +61,12 @@ class StreamShell final : public StreamActor::base {
   std::shared_ptr<const Peers> peers_;
   Post post_;
   device::Stream stream_ = 0;
+  bool bound_ = false;   // this actor's thread, to the device
   bool polled_ = false;  // the driver announces nothing
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<Slot>> places_;  // of copies; numbered after the ring's slots
   std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
-  // Steps whose enqueueing failed half-way: part of their work is on the stream. They wait for the next whole step.
+  // Steps whose enqueueing failed half-way, and no event could be recorded behind it. They wait for the next step that has one.
   std::vector<Shared<LaunchedStep>> orphans_;
 };
 

@@ -163,6 +163,30 @@ class CudaDriver final : public Driver {
     return answer(s->enqueue(function), "cudaLaunchHostFunc");
   }
 
+  bool runs_kernels() const override { return true; }
+  Result<void*> native_stream(Stream stream) override {
+    TROUPE_TRY(checked("native_stream"));
+    TROUPE_TRY(CudaStream * s, find_stream(stream, "native_stream"));
+    (void)cudaGetLastError();
+    return s->get();
+  }
+
+  Result<std::string> kernel_target() override {
+    TROUPE_TRY(checked("kernel_target"));
+    int major = 0, minor = 0;
+    const int device = static_cast<int>(options_.index);
+    TROUPE_TRY(answer(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute"));
+    TROUPE_TRY(answer(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute"));
+    return fmt::format("sm_{}{}", major, minor);
+  }
+
+  Result<void> launched(Stream stream) override {
+    const cudaError_t error = cudaGetLastError();
+    TROUPE_TRY(checked(DriverCall::launch, "launched"));
+    TROUPE_TRY(find_stream(stream, "launched"));
+    return answer(error, "kernel launch");
+  }
+
   Result<DevicePtr> alloc_device(std::size_t bytes) override {
     TROUPE_TRY(checked(DriverCall::alloc_device, "alloc_device"));
     const std::size_t asked = std::max<std::size_t>(bytes, 1);

@@ -183,6 +183,14 @@ class HostDriver final : public Driver {
     return pinned_.free(ptr, bytes);
   }
 
+  bool runs_kernels() const override { return false; }
+  Result<void*> native_stream(Stream) override { return no_kernels("native_stream"); }
+  Result<void> launched(Stream) override {
+    TROUPE_TRY(checked(DriverCall::launch, "launched"));
+    return no_kernels("launched");
+  }
+  Result<std::string> kernel_target() override { return no_kernels("kernel_target"); }
+
   Result<void> graph_capture_begin(Stream) override { return no_graphs("graph_capture_begin"); }
   Result<Graph> graph_capture_end(Stream) override {
     TROUPE_TRY(no_graphs("graph_capture_end"));
@@ -258,6 +266,9 @@ class HostDriver final : public Driver {
     return success();
   }
 
+  static Error no_kernels(const char* call) {
+    return Error{ErrorCode::unsupported, fmt::format("{}: the host driver has no kernels; enqueue a host function", call)};
+  }
   Result<void> no_graphs(const char* call) {
     TROUPE_TRY(checked(DriverCall::graph, call));
     return Error{ErrorCode::unsupported, fmt::format("{}: the host driver has no graphs; enqueue the work itself", call)};

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstring>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "device/models/device_memory.h"
 #include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
+#include "device/models/llama_step.h"
 #include "device/models/lora.h"
 #include "kernels/host/host_kernels.h"
 #include "kernels/kernels.h"
@@ -22,14 +21,6 @@
 namespace troupe::device {
 
 namespace {
-
-static_assert(sizeof(kernels::RowReadback) == sizeof(Readback) && offsetof(kernels::RowReadback, id) == offsetof(Readback, id) &&
-              offsetof(kernels::RowReadback, status) == offsetof(Readback, status) &&
-              offsetof(kernels::RowReadback, tag) == offsetof(Readback, tag));
-static_assert(static_cast<int>(kernels::Status::no_token) == static_cast<int>(CellStatus::no_token) &&
-              static_cast<int>(kernels::Status::stale_feed) == static_cast<int>(CellStatus::stale_feed) &&
-              static_cast<int>(kernels::Status::poisoned) == static_cast<int>(CellStatus::poisoned));
-static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::kNone);
 
 Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
 
@@ -78,13 +69,10 @@ class LlamaOnHost final : public LlamaModel {
     std::vector<kernels::StepRow> rows;
     std::vector<const kernels::Cell*> cell_arrays;
     std::vector<kernels::RowReadback> readback;
-    std::vector<kernels::LoraRun> lora_runs;  // the first n_lora_runs
-    std::uint32_t n_lora_runs = 0;
+    std::vector<kernels::LoraRun> lora_runs;
     std::atomic<int> queued{0};  // functions on the stream that have not returned
   };
 
-  void fill_info();
-  Result<std::uint32_t> check(const StepView& step) const;  // tokens over all rows
   void forward(StepContext& c);
   void argmax(StepContext& c);
   void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
@@ -117,21 +105,7 @@ class LlamaOnHost final : public LlamaModel {
 
 Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const TensorSource> source, ModelConfig config,
                                                        const LlamaOptions& options, Driver& driver) {
-  const auto positive = [](std::uint32_t n, const char* what) -> Result<void> {
-    if (n == 0 || n > (1u << 24)) return Error{ErrorCode::bad_request, fmt::format("{} is {}; 1 to {} is expected", what, n, 1u << 24)};
-    return success();
-  };
-  TROUPE_TRY(positive(options.threads, "threads"));
-  TROUPE_TRY(positive(options.kv_blocks, "kv_blocks"));
-  TROUPE_TRY(positive(options.block_size, "block_size"));
-  TROUPE_TRY(positive(options.max_rows, "max_rows"));
-  TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
-  TROUPE_TRY(positive(options.n_slots, "n_slots"));
-  TROUPE_TRY(positive(options.max_depth, "max_depth"));
-  if (options.max_loras != 0) {
-    TROUPE_TRY(positive(options.max_loras, "max_loras"));
-    TROUPE_TRY(positive(options.max_lora_rank, "max_lora_rank"));
-  }
+  TROUPE_TRY(check(options));
   if (!kernels::supported(options.target)) {
     return Error{ErrorCode::bad_request,
                  fmt::format("this CPU does not have what the kernels of target {} need", kernels::name(options.target))};
@@ -142,43 +116,12 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
   return std::unique_ptr<LlamaModel>(std::move(model));
 }
 
-void LlamaOnHost::fill_info() {
-  std::set<std::string> formats;
-  const auto add = [&](const kernels::Weight& w) { formats.insert(kernels::name(w.format)); };
-  for (const LlamaLayer& l : weights_.layers) {
-    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) add(*w);
-  }
-  add(weights_.embedding);
-  add(weights_.output);
-  info_.name = config_.name;
-  info_.architecture = name(config_.architecture);
-  // No kernel target in it: all targets of the host give the same bits.
-  info_.arithmetic_id = options_.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16";
-  for (const std::string& f : formats) info_.arithmetic_id += "/" + f;
-  info_.vocab_size = config_.vocab;
-  info_.n_layers = config_.layers;
-  info_.context_length = options_.context_limit;
-  info_.block_size = options_.block_size;
-  info_.window = config_.sliding_window < options_.context_limit ? config_.sliding_window : 0;
-  info_.kv_blocks = options_.kv_blocks;
-  info_.n_slots = options_.n_slots;
-  info_.max_depth = options_.max_depth;
-  info_.max_rows = options_.max_rows;
-  info_.max_step_tokens = options_.max_step_tokens;
-  info_.max_logits_rows = options_.max_logits_rows;
-  info_.supports_device_token_feed = true;
-  info_.has_ssm_layers = false;
-  info_.eos_ids = config_.eos_ids;
-  info_.tokens = options_.tokens;
-  info_.max_loras = options_.max_loras;
-  info_.max_lora_rank = options_.max_loras == 0 ? 0 : options_.max_lora_rank;
-}
-
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
-  fill_info();
+  // No kernel target in it: all targets of the host give the same bits.
+  info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
 
   kernels::HostKernelsOptions k;
   k.exact = o.exact;
@@ -194,21 +137,8 @@ Result<void> LlamaOnHost::init() {
 
   kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
   TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));
-  tables_ = {nullptr, o.n_slots, (o.context_limit + o.block_size - 1) / o.block_size};
-  TROUPE_TRY(tables_.entries, memory_.get<std::uint32_t>(static_cast<std::size_t>(o.n_slots) * tables_.blocks_per_slot));
-
-  const std::size_t n = o.max_step_tokens, r = o.max_rows;
-  TROUPE_TRY(scratch_.tokens, memory_.get<kernels::StepToken>(n));
-  TROUPE_TRY(scratch_.angles, memory_.get<float>(n * c.rotated));
-  TROUPE_TRY(scratch_.x, memory_.get<float>(n * c.width));
-  TROUPE_TRY(scratch_.h, memory_.get<float>(n * c.width));
-  TROUPE_TRY(scratch_.qkv, memory_.get<float>(n * (c.q_width() + 2 * c.kv_width())));
-  TROUPE_TRY(scratch_.attended, memory_.get<float>(n * c.q_width()));
-  TROUPE_TRY(scratch_.gate, memory_.get<float>(n * c.ffn));
-  TROUPE_TRY(scratch_.up, memory_.get<float>(n * c.ffn));
-  TROUPE_TRY(scratch_.outputs, memory_.get<float>(r * c.width));
-  TROUPE_TRY(scratch_.logits, memory_.get<float>(r * c.vocab));
-
+  TROUPE_TRY(tables_, llama_tables(memory_, o));
+  TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
   TROUPE_TRY(adapters_.init(memory_, c, o.max_loras, o.max_lora_rank));
   contexts_ = std::vector<StepContext>(o.max_depth + 1);
   for (StepContext& context : contexts_) {
@@ -216,60 +146,13 @@ Result<void> LlamaOnHost::init() {
     context.rows.resize(o.max_rows);
     context.readback.resize(o.max_rows);
     context.lora_runs.resize(o.max_rows);
-    context.cell_arrays.resize(2 * (o.max_depth + 1));
+    context.cell_arrays.resize(max_cell_arrays(o));
   }
   return success();
 }
 
-Result<std::uint32_t> LlamaOnHost::check(const StepView& step) const {
-  const LlamaOptions& o = options_;
-  if (step.rows.size() > o.max_rows) return bad_plan(fmt::format("{} rows in a step; the model takes {}", step.rows.size(), o.max_rows));
-  if (step.cell_arrays.size() > contexts_[0].cell_arrays.size()) {
-    return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), contexts_[0].cell_arrays.size()));
-  }
-  for (const TableDelta& d : step.deltas) {
-    if (d.slot >= o.n_slots || d.index >= tables_.blocks_per_slot || (d.block >= o.kv_blocks && d.block != kNoBlock)) {
-      return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
-                                  o.n_slots, tables_.blocks_per_slot, o.kv_blocks));
-    }
-  }
-  std::uint64_t tokens = 0;
-  for (std::size_t r = 0; r < step.rows.size(); ++r) {
-    const DeviceRow& row = step.rows[r];
-    tokens += row.n_tokens;
-    const std::uint64_t end = static_cast<std::uint64_t>(row.position) + row.n_tokens;
-    if (row.slot >= o.n_slots) return bad_plan(fmt::format("row {}: slot {} of {}", r, row.slot, o.n_slots));
-    if (row.n_tokens == 0 || end > o.context_limit) {
-      return bad_plan(
-          fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
-    }
-    if (row.adapter_slot != 0 && !adapters_.in_table(row.adapter_slot)) {
-      return Error{o.max_loras == 0 ? ErrorCode::unsupported : ErrorCode::bad_plan,
-                   fmt::format("row {}: adapter slot {} is not in the table of {} adapters", r, row.adapter_slot, o.max_loras)};
-    }
-    if (row.logits_row != DeviceRow::kNone && (!row.wants_token || row.logits_row >= o.max_logits_rows)) {
-      return bad_plan(fmt::format("row {}: logits row {} of {}", r, row.logits_row, o.max_logits_rows));
-    }
-    if (row.source == FeedSource::Kind::feed) {
-      if (row.n_tokens != 1 || row.index >= o.max_rows || row.feed_cells >= step.cell_arrays.size()) {
-        return bad_plan(fmt::format("row {}: fed with {} tokens from cell {} of array {}", r, row.n_tokens, row.index, row.feed_cells));
-      }
-      continue;
-    }
-    if (static_cast<std::uint64_t>(row.index) + row.n_tokens > step.tokens.size()) {
-      return bad_plan(fmt::format("row {}: ids {} to {} of {}", r, row.index, static_cast<std::uint64_t>(row.index) + row.n_tokens,
-                                  step.tokens.size()));
-    }
-    for (const Token id : step.tokens.subspan(row.index, row.n_tokens)) {
-      if (id >= config_.vocab) return bad_plan(fmt::format("row {}: id {} is outside the vocabulary of {}", r, id, config_.vocab));
-    }
-  }
-  if (tokens > o.max_step_tokens) return bad_plan(fmt::format("{} tokens in a step; the model takes {}", tokens, o.max_step_tokens));
-  return static_cast<std::uint32_t>(tokens);
-}
-
 Result<DevicePtr> LlamaOnHost::decode_batch_fed(const StepView& step, Stream stream) {
-  TROUPE_TRY(auto n_tokens, check(step));
+  TROUPE_TRY(auto n_tokens, check_step(step, options_, config_, tables_, adapters_));
   StepContext& c = contexts_[next_];
   if (c.queued.load(std::memory_order_acquire) != 0) {
     return Error{ErrorCode::ring_exhausted, fmt::format("more than {} steps in flight: settle one first", contexts_.size())};
@@ -306,22 +189,7 @@ void LlamaOnHost::forward(StepContext& c) {
     const kernels::TableChange change{d.slot, d.index, d.block};
     kernels_->apply_changes(tables_, &change, 1);
   }
-  std::uint32_t n_outputs = 0, token = 0;
-  c.n_lora_runs = 0;
-  for (std::size_t r = 0; r < v.rows.size(); ++r) {
-    const DeviceRow& row = v.rows[r];
-    c.rows[r] = {row.slot,     row.position, row.n_tokens, row.source == FeedSource::Kind::feed ? 1u : 0u, row.index,     row.feed_cells,
-                 row.feed_tag, row.mask.a,   row.mask.b,   row.wants_token ? n_outputs++ : kernels::kNone, row.logits_row};
-    if (row.adapter_slot != 0) {
-      kernels::LoraRun* last = c.n_lora_runs == 0 ? nullptr : &c.lora_runs[c.n_lora_runs - 1];
-      if (last != nullptr && last->slot == row.adapter_slot && last->first_token + last->n_tokens == token) {
-        last->n_tokens += row.n_tokens;
-      } else {
-        c.lora_runs[c.n_lora_runs++] = {token, row.n_tokens, row.adapter_slot};
-      }
-    }
-    token += row.n_tokens;
-  }
+  const StepShape shape = to_kernels(v, c.rows.data(), c.lora_runs.data());
   for (std::size_t i = 0; i < v.cell_arrays.size(); ++i) c.cell_arrays[i] = at<const kernels::Cell>(v.cell_arrays[i]);
   kernels::FeedArgs feed;
   feed.rows = c.rows.data();
@@ -338,7 +206,7 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.tokens = scratch_.tokens;
   feed.readback = c.readback.data();
   llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed,
-                {{c.lora_runs.data(), c.n_lora_runs}, &adapters_}, c.n_tokens, n_outputs);
+                {{c.lora_runs.data(), shape.n_lora_runs}, &adapters_}, c.n_tokens, shape.n_outputs);
 }
 
 void LlamaOnHost::argmax(StepContext& c) {

@@ -37,8 +37,9 @@ Result<void> LlamaAdapters::init(DeviceMemory& memory, const ModelConfig& config
     elements += std::size_t{shape.rows} + shape.cols;
   }
   weights_.push_back(nullptr);
+  elements_ = elements * max_rank * config.layers;
   for (std::uint32_t slot = 1; slot < states_.size(); ++slot) {
-    TROUPE_TRY(auto weights, memory.get<float>(elements * max_rank * config.layers));
+    TROUPE_TRY(auto weights, memory.get<float>(elements_));
     weights_.push_back(weights);
   }
   return success();
@@ -59,6 +60,13 @@ std::uint32_t LlamaAdapters::row_of(std::uint32_t r, LoraTarget target) const {
 }
 
 Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapter) {
+  return upload(slot, adapter, [](std::span<const UploadPiece> pieces) -> Result<void> {
+    for (const UploadPiece& piece : pieces) std::memcpy(at<std::byte>(piece.to), piece.from, piece.bytes);
+    return success();
+  });
+}
+
+Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapter, const Write& write) {
   TROUPE_TRY(known(slot));
   if (states_[slot].load(std::memory_order_acquire) == State::in_table) {
     return Error{ErrorCode::slot_in_use, fmt::format("adapter slot {} is in the table: unload it first, or load into another", slot)};
@@ -69,17 +77,22 @@ Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapte
                              adapter.rank(), max_rank_)};
   }
   states_[slot].store(State::empty, std::memory_order_release);
-  float* to = weights_[slot];
+  std::vector<float> image(elements_);  // of the slot
+  std::vector<kernels::LoraWeight> entries;
+  entries.reserve(std::size_t{config_.layers} * kLoraTargets);
+  std::vector<UploadPiece> pieces = {{address(weights_[slot]), image.data(), image.size() * sizeof(float)}};
+  std::size_t next = 0;
   for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
     for (std::size_t i = 0; i < kLoraTargets; ++i) {
       const auto target = static_cast<LoraTarget>(i);
       const LoraShape shape = lora_shape(config_, target);
       const LoraPair& p = adapter.pair(layer, target);
-      kernels::LoraWeight& w = table_[(layer * kLoraTargets + i) * states_.size() + slot];
-      float* a = to;
-      float* b = a + std::size_t{max_rank_} * shape.cols;
-      to = b + std::size_t{max_rank_} * shape.rows;
-      w = {a, b, p.rank, p.scale};
+      const std::size_t a_at = next, b_at = a_at + std::size_t{max_rank_} * shape.cols;
+      next = b_at + std::size_t{max_rank_} * shape.rows;
+      const kernels::LoraWeight& w =
+          entries.emplace_back(kernels::LoraWeight{weights_[slot] + a_at, weights_[slot] + b_at, p.rank, p.scale});
+      pieces.push_back({address(&table_[(layer * kLoraTargets + i) * states_.size() + slot]), &w, sizeof w});
+      float *a = image.data() + a_at, *b = image.data() + b_at;
       if (p.rank == 0) continue;
       for (std::size_t k = 0; k < std::size_t{p.rank} * shape.cols; ++k) a[k] = element(p.a, k);
       for (std::uint32_t r = 0; r < shape.rows; ++r) {
@@ -88,6 +101,7 @@ Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapte
       }
     }
   }
+  TROUPE_TRY(write(pieces));
   states_[slot].store(State::loaded, std::memory_order_release);
   return success();
 }

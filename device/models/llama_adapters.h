@@ -1,4 +1,4 @@
-// A model's LoRA adapters in the memory of a host device: slots 1 .. max_loras + 1 of max_rank each (slot 0 is the base model; one is
+// A model's LoRA adapters in the memory of its device: slots 1 .. max_loras + 1 of max_rank each (slot 0 is the base model; one is
 // loaded while the others serve),
 // and the table by which a step finds an adapter's weights. A slot is empty, loaded (its weights are there, the table does
 // not show it) or in the table; ranks may differ by slot and by matrix.
@@ -9,11 +9,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "device/models/device_memory.h"
 #include "device/models/lora.h"
 #include "device/models/model_config.h"
+#include "device/models/upload.h"
 #include "kernels/kernels.h"
 #include "messages/error.h"
 
@@ -24,7 +27,12 @@ class LlamaAdapters {
   // All memory is set aside here. max_loras 0: none.
   Result<void> init(DeviceMemory& memory, const ModelConfig& config, std::uint32_t max_loras, std::uint32_t max_rank);
 
-  // rank_too_large; not_found: no such slot; slot_in_use: it is in the table. Then nothing has changed.
+  // How the memory of init() is written to; returns when it is.
+  using Write = std::function<Result<void>(std::span<const UploadPiece>)>;
+  // rank_too_large; not_found: no such slot; slot_in_use: it is in the table. Then nothing has changed. What `write` answers: the
+  // slot is empty.
+  Result<void> upload(std::uint32_t slot, const LoraAdapter& adapter, const Write& write);
+  // The same where the host reaches the memory.
   Result<void> upload(std::uint32_t slot, const LoraAdapter& adapter);
   // Shows a loaded slot in the table. not_found: no such slot, or nothing is loaded there.
   Result<void> show(std::uint32_t slot);
@@ -47,6 +55,7 @@ class LlamaAdapters {
 
   ModelConfig config_;
   std::uint32_t max_rank_ = 0;
+  std::size_t elements_ = 0;                // of a slot
   std::vector<std::atomic<State>> states_;  // by slot
   std::vector<float*> weights_;             // by slot
   kernels::LoraWeight* table_ = nullptr;    // [layers][targets][slots]

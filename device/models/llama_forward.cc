@@ -46,8 +46,14 @@ Result<LlamaWeights> load_llama_weights(const TensorSource& source, const ModelC
 void llama_forward(kernels::Kernels& k, const ModelConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
                    const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora, std::uint32_t n,
                    std::uint32_t n_outputs) {
-  using kernels::MatmulJob;
   k.feed_resolve(feed);
+  llama_layers(k, c, w, inv_freq, s, kv, feed, lora, n, n_outputs);
+}
+
+void llama_layers(kernels::Kernels& k, const ModelConfig& c, const LlamaWeights& w, const double* inv_freq, const LlamaScratch& s,
+                  const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora, std::uint32_t n,
+                  std::uint32_t n_outputs) {
+  using kernels::MatmulJob;
   if (n == 0) return;
   k.embed(w.embedding, s.tokens, n, s.x);
   k.rope_angles(s.tokens, n, inv_freq, c.rotated / 2, s.angles);

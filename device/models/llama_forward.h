@@ -55,9 +55,14 @@ struct LlamaLora {
   const LlamaAdapters* adapters = nullptr;
 };
 
-// One step. feed.tokens is scratch.tokens; n_tokens over all rows; n_outputs = rows with an output.
+// One step. feed.tokens is scratch.tokens; n_tokens over all rows; n_outputs = rows with an output. feed_resolve, then layers.
 void llama_forward(kernels::Kernels& k, const ModelConfig& config, const LlamaWeights& weights, const double* inv_freq,
                    const LlamaScratch& scratch, const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora,
                    std::uint32_t n_tokens, std::uint32_t n_outputs);
+
+// The same behind feed_resolve. Of `feed` it reads rows, n_rows and tables alone: nothing that changes between steps of one size.
+void llama_layers(kernels::Kernels& k, const ModelConfig& config, const LlamaWeights& weights, const double* inv_freq,
+                  const LlamaScratch& scratch, const kernels::KvCache& kv, const kernels::FeedArgs& feed, const LlamaLora& lora,
+                  std::uint32_t n_tokens, std::uint32_t n_outputs);
 
 }  // namespace troupe::device

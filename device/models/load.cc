@@ -12,6 +12,7 @@
 #include "device/models/gguf.h"
 #include "device/models/json_fields.h"
 #include "device/models/llama.h"
+#include "device/models/llama_cuda.h"
 #include "device/models/model_config.h"
 #include "device/models/safetensors.h"
 #include "device/models/tensor_source.h"
@@ -95,6 +96,7 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.max_depth = options.depth;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
+  out.max_graphs = options.max_graphs;
   return out;
 }
 
@@ -157,14 +159,22 @@ Result<Opened> open_folder(const std::string& path) {
 }  // namespace
 
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
+  return load_model(path, options, make_host_driver());
+}
+
+Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options, std::unique_ptr<Driver> driver) {
   TROUPE_TRY(auto opened, is_folder(path) ? open_folder(path) : open_gguf(path));
   LoadedModel out;
   out.text = std::move(opened.text);
   out.file = std::move(opened.file);
-  out.driver = make_host_driver();
+  out.driver = std::move(driver);
   LlamaOptions settings = llama_options(options, opened.config.context);
   settings.tokens = out.text.table();
-  TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
+  if (out.driver->runs_kernels()) {
+    TROUPE_TRY(out.model, LlamaCudaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
+  } else {
+    TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
+  }
   return out;
 }
 

@@ -31,6 +31,7 @@ struct LoadOptions {
   std::uint32_t depth = 2;        // most steps in flight
   std::uint32_t max_loras = 0;    // adapter slots
   std::uint32_t max_lora_rank = 16;
+  std::uint32_t max_graphs = 8;   // CUDA: LlamaOptions::max_graphs
 };
 
 // Text to ids and back.
@@ -78,6 +79,9 @@ struct LoadedModel {
 // Errors: io_failed, not_found, bad_file, unsupported (an architecture or a format that this build does not have), each naming the
 // file and the place.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options = {});
+// The same on a driver that the caller made: the model is the host's, or, where the driver runs kernels, CUDA's. Then also what
+// the driver says, and unsupported: what the device does not do. The calling thread has bound the device.
+Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options, std::unique_ptr<Driver> driver);
 
 // Only the text side: no weights are touched.
 Result<TextSide> load_text(const std::string& path);

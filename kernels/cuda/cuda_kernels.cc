@@ -16,9 +16,11 @@ class CudaKernels final : public Kernels {
     return shape.n_blocks == 0 ? 0 : cuda_kv_bytes(shape) / shape.n_blocks;
   }
 
-  void read_block(const KvCache& kv, std::uint32_t block, void* to) override { launch_read_block(kv, block, to, o_.stream); }
+  void read_block(const KvCache& kv, std::uint32_t block, void* to) override { launch_read_blocks(kv, {&block, 1}, to, o_.stream); }
 
-  void write_block(const KvCache& kv, std::uint32_t block, const void* from) override { launch_write_block(kv, block, from, o_.stream); }
+  void write_block(const KvCache& kv, std::uint32_t block, const void* from) override {
+    launch_write_blocks(kv, {&block, 1}, from, o_.stream);
+  }
 
   void apply_changes(const BlockTables& tables, const TableChange* changes, std::uint32_t n) override {
     launch_apply_changes(tables, changes, n, o_.stream);

@@ -53,10 +53,12 @@ void launch_attention_decode(const AttentionArgs& args, const KvCache& kv, const
 // attention_prefill.cu: neighbouring tokens of one slot share the reads of the cache. The same bits as decode.
 void launch_attention_prefill(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables, CudaStream stream);
 
-// kv_block.cu: a block of all layers, packed as [layer][KV head]{K, V}[position][head_dim]. to and from: device memory, or
-// page-locked memory that the device reaches; at multiples of 4.
-void launch_read_block(const KvCache& kv, std::uint32_t block, void* to, CudaStream stream);
-void launch_write_block(const KvCache& kv, std::uint32_t block, const void* from, CudaStream stream);
+// kv_block.cu: blocks of all layers, each packed as [layer][KV head]{K, V}[position][head_dim], by one launch. `blocks` is read
+// before this returns, at most kBlocksACopy. to and from: device memory, or page-locked memory that the device reaches; at
+// multiples of 4.
+inline constexpr std::size_t kBlocksACopy = 64;
+void launch_read_blocks(const KvCache& kv, std::span<const std::uint32_t> blocks, void* to, CudaStream stream);
+void launch_write_blocks(const KvCache& kv, std::span<const std::uint32_t> blocks, const void* from, CudaStream stream);
 
 // silu_mul.cu
 void launch_silu_mul(float* gate, const float* up, std::size_t n, CudaStream stream);

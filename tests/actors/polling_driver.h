@@ -31,6 +31,10 @@ class ForwardingDriver : public device::Driver {
     return to_->copy_d2h_async(p, d, n, s);
   }
   Result<void> enqueue_host_function(device::HostFunction f, device::Stream s) override { return to_->enqueue_host_function(f, s); }
+  bool runs_kernels() const override { return to_->runs_kernels(); }
+  Result<void*> native_stream(device::Stream s) override { return to_->native_stream(s); }
+  Result<std::string> kernel_target() override { return to_->kernel_target(); }
+  Result<void> launched(device::Stream s) override { return to_->launched(s); }
   Result<device::DevicePtr> alloc_device(std::size_t n) override { return to_->alloc_device(n); }
   Result<void> free_device(device::DevicePtr p, std::size_t n) override { return to_->free_device(p, n); }
   Result<void*> alloc_host_pinned(std::size_t n) override { return to_->alloc_host_pinned(n); }

@@ -324,6 +324,8 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
       }
       case DriverCall::graph:
         return code_of(driver->graph_launch(1, stream));  // no such graph
+      case DriverCall::launch:
+        return code_of(driver->launched(stream));
       case DriverCall::count:
         break;
     }
@@ -333,7 +335,8 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
     const auto kind = static_cast<DriverCall>(k);
     SCOPED_TRACE(static_cast<int>(k));
     const ErrorCode graphs = GetParam().graphs ? ErrorCode::device_failed : ErrorCode::unsupported;  // there is no graph 1
-    const ErrorCode usual = kind == DriverCall::graph ? graphs : ErrorCode::none;
+    const ErrorCode launches = GetParam().graphs ? ErrorCode::none : ErrorCode::unsupported;
+    const ErrorCode usual = kind == DriverCall::graph ? graphs : kind == DriverCall::launch ? launches : ErrorCode::none;
     driver->inject({.call = kind, .nth = 3, .code = ErrorCode::io_failed});
     EXPECT_EQ(call(kind), usual);
     EXPECT_EQ(call(kind == DriverCall::event_query ? DriverCall::enqueue : DriverCall::event_query), ErrorCode::none)

@@ -77,5 +77,7 @@ std::vector<std::string> leaks();
 // launch that fails says so in cudaGetLastError only.
 using Kernel = std::function<cudaError_t()>;
 void launch(cudaStream_t stream, Kernel kernel);
+// For kernels: something that was done wrong.
+void report(std::string sentence);
 
 }  // namespace fake_cuda

@@ -227,6 +227,12 @@ std::vector<std::string> take_reports() {
   return out;
 }
 
+void report(std::string sentence) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  m.report(std::move(sentence));
+}
+
 std::vector<std::string> leaks() {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);

@@ -320,11 +320,6 @@ void Machine::launch(Dim3 grid, Dim3 block, const std::function<void()>& body) {
   }
 }
 
-void Machine::submit(Dim3 grid, Dim3 block, std::function<void()> body) {
-  if (!defer) return launch(grid, block, body);
-  defer([this, grid, block, body = std::move(body)] { launch(grid, block, body); });
-}
-
 std::uint64_t Machine::switches() const { return state_->switches; }
 std::uint64_t Machine::launches() const { return state_->launches; }
 

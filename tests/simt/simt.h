@@ -46,10 +46,6 @@ class Machine {
   // Runs every block of the grid; returns when all have ended. At most 1024 threads a block. Throws Fault.
   void launch(Dim3 grid, Dim3 block, const std::function<void()>& body);
 
-  // What a kernel's launch calls: launch at once, or, if `defer` is set, hand the launch to it (a stream of a fake runtime).
-  void submit(Dim3 grid, Dim3 block, std::function<void()> body);
-  std::function<void(std::function<void()>)> defer;
-
   std::uint64_t switches() const;  // of fibers, since the start
   std::uint64_t launches() const;
 
@@ -58,6 +54,11 @@ class Machine {
  private:
   std::unique_ptr<State> state_;
 };
+
+// What a kernel's launch on a CUDA stream does (kernels/cuda/launch.h). Who links the kernels links one of two definitions:
+// //tests/simt:on_machine, where a stream is a Machine* and the kernel has ended when this returns, or
+// //tests/fake_cuda:simt_streams, where it is one of the fake runtime's.
+void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body);
 
 // What a kernel's code calls; only inside a launch.
 Dim3 thread_index();

@@ -241,17 +241,5 @@ TEST(SimtFaults, TheMachineGoesOnAfterOne) {
   }
 }
 
-TEST(Simt, ADeferredLaunchRunsLater) {
-  Machine m(1);
-  std::vector<std::function<void()>> later;
-  m.defer = [&](std::function<void()> f) { later.push_back(std::move(f)); };
-  int n = 0;
-  m.submit({1}, {32}, [&n] { ++n; });
-  EXPECT_EQ(n, 0);
-  ASSERT_EQ(later.size(), 1u);
-  later[0]();
-  EXPECT_EQ(n, 32);
-}
-
 }  // namespace
 }  // namespace troupe::simt

@@ -27,7 +27,7 @@ DirectIo::DirectIo(device::Driver& driver, device::ModelDeviceFeed& model, std::
       model_(model),
       depth_(depth),
       router_(actors::RouterConfig{.incarnation = 1, .depth = depth}, model.info()),
-      ring_(driver, model.info(), model.cells_bytes(), depth + 1),
+      ring_(driver, model.info(), {model.cells_bytes(), model.upload_bytes()}, depth + 1),
       slots_(depth + 1) {}
 
 Result<std::unique_ptr<DirectIo>> DirectIo::create(device::Driver& driver, device::ModelDeviceFeed& model, std::uint32_t depth) {
@@ -61,6 +61,7 @@ void DirectIo::enqueue(Shared<LaunchedStep> step) {
   view.deltas = s.deltas;
   view.cells = s.slot.cells;
   view.cell_arrays = cells_;
+  view.upload = reinterpret_cast<void*>(s.slot.upload);
   const auto enqueued = [&]() -> Result<void> {
     TROUPE_TRY(auto logits, model_.decode_batch_fed(view, ring_.stream()));
     const device::ReadbackTarget target{reinterpret_cast<Readback*>(s.slot.readback), reinterpret_cast<float*>(s.slot.logits)};

@@ -19,6 +19,9 @@ Result<void> DirectSequence::allocate() {
   readback_ = static_cast<Readback*>(readback);
   TROUPE_TRY(void* logits, driver_.alloc_host_pinned(sizeof(float) * info.vocab_size * info.max_logits_rows));
   logits_ = static_cast<float*>(logits);
+  if (model_.upload_bytes() != 0) {
+    TROUPE_TRY(upload_, driver_.alloc_host_pinned(model_.upload_bytes()));
+  }
   TROUPE_TRY(cells_, driver_.alloc_device(model_.cells_bytes()));
   return success();
 }
@@ -27,6 +30,7 @@ Result<void> DirectSequence::allocate() {
 DirectSequence::~DirectSequence() {
   const ModelInfo& info = model_.info();
   if (cells_ != 0) (void)driver_.free_device(cells_, model_.cells_bytes());
+  if (upload_ != nullptr) (void)driver_.free_host_pinned(upload_, model_.upload_bytes());
   if (logits_ != nullptr) (void)driver_.free_host_pinned(logits_, sizeof(float) * info.vocab_size * info.max_logits_rows);
   if (readback_ != nullptr) (void)driver_.free_host_pinned(readback_, sizeof(Readback) * info.max_rows);
   if (event_ != 0) (void)driver_.destroy_event(event_);
@@ -55,6 +59,7 @@ Result<std::span<const float>> DirectSequence::step(Token id) {
   view.deltas = deltas_;
   view.cells = cells_;
   view.cell_arrays = {&cells_, 1};
+  view.upload = upload_;
   TROUPE_TRY(auto logits, model_.decode_batch_fed(view, stream_));
   TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, {.rows = readback_, .logits = logits_}, event_, stream_));
   TROUPE_TRY(driver_.event_synchronize(event_));

@@ -33,6 +33,7 @@ class DirectSequence {
   device::Event event_ = 0;
   Readback* readback_ = nullptr;
   float* logits_ = nullptr;
+  void* upload_ = nullptr;
   device::DevicePtr cells_ = 0;
   std::uint32_t length_ = 0;
   std::uint64_t steps_ = 0;

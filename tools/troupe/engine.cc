@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/cuda/driver.h"
+#include "device/host/driver.h"
 
 namespace troupe::tools {
 namespace {
@@ -35,12 +36,12 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
 }
 
 Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
+  auto driver = device::make_host_driver();
   if (options.cuda) {
-    TROUPE_TRY(const auto driver, device::make_cuda_driver({.index = *options.cuda}));
-    return Error{ErrorCode::unsupported, driver->name() + " works, but no model of this build runs on CUDA; use the host device: --device host:0"};
+    TROUPE_TRY(driver, device::make_cuda_driver({.index = *options.cuda}));
   }
   TROUPE_TRY(auto path, model_path(options));
-  auto loaded = device::load_model(path, load_options(options, depth));
+  auto loaded = device::load_model(path, load_options(options, depth), std::move(driver));
   if (loaded) spdlog::info("loaded {}", path);
   return loaded;
 }

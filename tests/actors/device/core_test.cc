@@ -56,6 +56,45 @@ TEST_F(DeviceCoreTest, ReadsWhenTheEventFollowsTheWatch) {
   EXPECT_EQ(core.watched(), 0u);
 }
 
+Watch half(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCode::device_failed) {
+  Watch m = watch(step, slot, code);
+  m.on_stream = true;
+  return m;
+}
+
+// R4: its slot is answered, and so used again, only when the stream has passed what was enqueued.
+TEST_F(DeviceCoreTest, AStepThatWasEnqueuedHalfFailsWhenItsEventComes) {
+  on(half(1, 0));
+  on(watch(2, 1));
+  on(done(2, 1));
+  EXPECT_TRUE(reads.empty());
+  EXPECT_EQ(core.watched(), 2u);
+  on(done(1, 0));
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[0].ticket, t(1));
+  EXPECT_EQ(reads[0].error.code, ErrorCode::device_failed);
+  EXPECT_EQ(reads[0].error.what, "watch");
+  EXPECT_EQ(reads[1].error.code, ErrorCode::none);
+  // The slot's next step does not inherit the error, and the event may come first.
+  on(watch(3, 0));
+  on(done(3, 0));
+  on(done(4, 2));
+  on(half(4, 2));
+  ASSERT_EQ(reads.size(), 4u);
+  EXPECT_EQ(reads[2].error.code, ErrorCode::none);
+  EXPECT_EQ(reads[3].error.what, "watch");
+}
+
+TEST_F(DeviceCoreTest, AStepThatWasEnqueuedHalfAndNeverEndsIsALostDevice) {
+  on(half(1, 0), 10);
+  on(Tick{}, 10 + kTimeout);
+  ASSERT_EQ(reads.size(), 1u);
+  EXPECT_EQ(reads[0].error.code, ErrorCode::device_lost);
+  on(half(2, 1, ErrorCode::device_lost));
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(core.watched(), 0u);
+}
+
 // Places follow the ring's slots; copies are numbered apart from steps, and neither waits for the other's answer.
 TEST_F(DeviceCoreTest, CopiesAreAnsweredApartFromSteps) {
   on(watch(7, 0));

@@ -30,7 +30,7 @@ bool nothing_alive(const device::Driver& driver) {
 
 TEST(Ring, MakesEverySlotAndGivesAllBack) {
   auto driver = device::make_host_driver();
-  Ring ring(*driver, model(), 64, kSlots);
+  Ring ring(*driver, model(), {64, 48}, kSlots);
   ASSERT_TRUE(ring.make());
   EXPECT_NE(ring.stream(), 0u);
   ASSERT_EQ(ring.slots().size(), kSlots);
@@ -53,7 +53,7 @@ TEST(Ring, AFailedStartLeavesNothing) {
     for (std::uint64_t nth = 1;; ++nth) {
       auto driver = device::make_host_driver();
       driver->inject({call, nth, ErrorCode::device_failed, false});
-      Ring ring(*driver, model(), 64, kSlots);
+      Ring ring(*driver, model(), {64, 48}, kSlots);
       const Result<void> made = ring.make();
       if (made) {
         EXPECT_GT(nth, 1u);
@@ -68,7 +68,7 @@ TEST(Ring, AFailedStartLeavesNothing) {
 
 TEST(Ring, ReadsASlotAndChecksItsTag) {
   auto driver = device::make_host_driver();
-  Ring ring(*driver, model(), 64, kSlots);
+  Ring ring(*driver, model(), {64, 48}, kSlots);
   ASSERT_TRUE(ring.make());
   const Ticket ticket{1, 9};
   auto* rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(ring.slots()[1].readback));
@@ -101,7 +101,7 @@ TEST(Ring, ReadsASlotAndChecksItsTag) {
 // While the stream works, nothing under it is freed; afterwards all is.
 TEST(Ring, ABusyStreamKeepsItsAreas) {
   auto driver = device::make_host_driver();
-  Ring ring(*driver, model(), 64, kSlots);
+  Ring ring(*driver, model(), {64, 48}, kSlots);
   ASSERT_TRUE(ring.make());
   std::atomic<bool> go{false};
   ASSERT_TRUE(driver->enqueue_host_function({[](void* context) {

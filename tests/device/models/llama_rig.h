@@ -50,7 +50,7 @@ inline RigModel open_model(const std::string& path) {
 struct RigRow {
   std::uint32_t slot = 0;
   std::uint32_t position = 0;
-  std::vector<Token> ids = {};       // empty: fed
+  std::vector<Token> ids = {};  // empty: fed
   std::uint32_t feed_ring = 0;  // fed: from this ring slot's cells,
   std::uint32_t feed_row = 0;   // this row of them,
   std::uint32_t feed_tag = 0;   // with this tag
@@ -66,12 +66,26 @@ struct RigResult {
   std::uint32_t tag = 0;
 };
 
+// How a model comes to be on a driver: Model::create of llama.h, or of another device's.
+using MakeModel = Result<std::unique_ptr<ModelDeviceFeed>> (*)(std::shared_ptr<const TensorSource>, ModelConfig, const LlamaOptions&,
+                                                               Driver&);
+
+template <class Model>
+Result<std::unique_ptr<ModelDeviceFeed>> make_model(std::shared_ptr<const TensorSource> source, ModelConfig config,
+                                                    const LlamaOptions& options, Driver& driver) {
+  TROUPE_TRY(auto made, Model::create(std::move(source), std::move(config), options, driver));
+  return std::unique_ptr<ModelDeviceFeed>(std::move(made));
+}
+
 class LlamaRig {
  public:
-  LlamaRig(const std::string& path, LlamaOptions options, std::uint64_t seed = 1) : driver_(make_host_driver({})) {
+  LlamaRig(const std::string& path, LlamaOptions options, std::uint64_t seed = 1)
+      : LlamaRig(path, options, make_host_driver({}), &make_model<LlamaModel>, seed) {}
+  LlamaRig(const std::string& path, LlamaOptions options, std::unique_ptr<Driver> driver, MakeModel make, std::uint64_t seed = 1)
+      : driver_(std::move(driver)) {
     options.max_logits_rows = options.max_rows;
     auto [source, config] = open_model(path);
-    auto model = LlamaModel::create(std::move(source), std::move(config), options, *driver_);
+    auto model = make(std::move(source), std::move(config), options, *driver_);
     if (!model) throw std::runtime_error(model.error().what);
     model_ = std::move(model.value());
     const ModelInfo& info = model_->info();
@@ -82,6 +96,7 @@ class LlamaRig {
       r.cells = driver_->alloc_device(model_->cells_bytes()).value();
       r.readback = static_cast<Readback*>(driver_->alloc_host_pinned(info.max_rows * sizeof(Readback)).value());
       r.logits = static_cast<float*>(driver_->alloc_host_pinned(logits_bytes()).value());
+      if (model_->upload_bytes() != 0) r.upload = driver_->alloc_host_pinned(model_->upload_bytes()).value();
       cell_arrays_.push_back(r.cells);
       rings_.push_back(std::move(r));
     }
@@ -96,13 +111,14 @@ class LlamaRig {
       EXPECT_TRUE(driver_->free_device(r.cells, model_->cells_bytes()));
       EXPECT_TRUE(driver_->free_host_pinned(r.readback, model_->info().max_rows * sizeof(Readback)));
       EXPECT_TRUE(driver_->free_host_pinned(r.logits, logits_bytes()));
+      EXPECT_TRUE(r.upload == nullptr || driver_->free_host_pinned(r.upload, model_->upload_bytes()));
     }
     EXPECT_TRUE(driver_->destroy_stream(stream_));
     model_.reset();
     EXPECT_EQ(driver_->usage().device_bytes, 0u);
   }
 
-  LlamaModel& model() { return *model_; }
+  ModelDeviceFeed& model() { return *model_; }
   Driver& driver() { return *driver_; }
   const ModelInfo& info() const { return model_->info(); }
 
@@ -132,6 +148,7 @@ class LlamaRig {
   Result<std::uint32_t> launch(const std::vector<RigRow>& rows, bool cover = true) {
     const std::uint32_t ring = next_ring_;
     Ring& r = rings_[ring];
+    if (std::exchange(r.done, false)) model_->fed_step_settled(r.ticket);
     r.rows.clear(), r.tokens.clear(), r.deltas = std::exchange(pending_, {});
     std::uint32_t outputs = 0;
     for (const RigRow& row : rows) {
@@ -165,6 +182,8 @@ class LlamaRig {
     v.deltas = r.deltas;
     v.cells = r.cells;
     v.cell_arrays = cell_arrays_;
+    v.upload = r.upload;
+    r.ticket = v.ticket;
     r.tag = v.tag;
     TROUPE_TRY(auto logits, model_->decode_batch_fed(v, stream_));
     TROUPE_TRY(model_->argmax_batch_to_feed(logits, v, {r.readback, r.logits}, r.event, stream_));
@@ -173,8 +192,29 @@ class LlamaRig {
   }
 
   std::uint32_t tag(std::uint32_t ring) const { return rings_[ring].tag; }
+  Ticket ticket(std::uint32_t ring) const { return rings_[ring].ticket; }
+  Stream stream() const { return stream_; }
+  void use_ring(std::uint32_t ring) { next_ring_ = ring; }  // for the next step
 
-  Result<void> synchronize(std::uint32_t ring) { return driver_->event_synchronize(rings_[ring].event); }
+  // The KV of every block.
+  std::vector<std::vector<std::byte>> read_kv() {
+    const std::size_t bytes = model_->kv_block_bytes();
+    std::vector<std::vector<std::byte>> out;
+    auto* const memory = static_cast<std::byte*>(driver_->alloc_host_pinned(bytes).value());
+    for (BlockId block = 0; block < info().kv_blocks; ++block) {
+      EXPECT_TRUE(model_->copy_blocks_out({&block, 1}, memory, stream_));
+      EXPECT_TRUE(driver_->record_event(rings_[next_ring_].event, stream_));
+      EXPECT_TRUE(driver_->event_synchronize(rings_[next_ring_].event));
+      out.emplace_back(memory, memory + bytes);
+    }
+    EXPECT_TRUE(driver_->free_host_pinned(memory, bytes));
+    return out;
+  }
+
+  Result<void> synchronize(std::uint32_t ring) {
+    rings_[ring].done = true;
+    return driver_->event_synchronize(rings_[ring].event);
+  }
 
   RigResult wait(std::uint32_t ring) {
     Ring& r = rings_[ring];
@@ -204,7 +244,10 @@ class LlamaRig {
     DevicePtr cells = 0;
     Readback* readback = nullptr;
     float* logits = nullptr;
+    void* upload = nullptr;
+    Ticket ticket;
     std::uint32_t tag = 0;
+    bool done = false;  // its event has come
     std::vector<DeviceRow> rows;
     std::vector<Token> tokens;
     std::vector<TableDelta> deltas;
@@ -212,7 +255,7 @@ class LlamaRig {
   std::size_t logits_bytes() const { return std::size_t{info().max_rows} * info().vocab_size * sizeof(float); }
 
   std::unique_ptr<Driver> driver_;
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<ModelDeviceFeed> model_;
   Stream stream_ = 0;
   std::vector<Ring> rings_;
   std::vector<DevicePtr> cell_arrays_;

@@ -127,7 +127,7 @@ TEST(LlamaLora, TheTableAndWhatItRefuses) {
   LlamaRig rig("tests/golden/tiny-llama/tiny-llama.Q4_1.gguf", o);
   EXPECT_EQ(rig.info().max_loras, 2u);
   EXPECT_EQ(rig.info().max_lora_rank, 8u);
-  LlamaModel& m = rig.model();
+  ModelDeviceFeed& m = rig.model();
   const auto launch = [&](std::uint32_t adapter) {
     const auto r = rig.launch({{.slot = 0, .position = 0, .ids = {1}, .adapter = adapter}});
     if (r) (void)rig.wait(r.value());

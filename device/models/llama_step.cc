@@ -1,0 +1,174 @@
+#include "device/models/llama_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+namespace troupe::device {
+
+namespace {
+
+static_assert(sizeof(kernels::RowReadback) == sizeof(Readback) && offsetof(kernels::RowReadback, id) == offsetof(Readback, id) &&
+              offsetof(kernels::RowReadback, status) == offsetof(Readback, status) &&
+              offsetof(kernels::RowReadback, tag) == offsetof(Readback, tag));
+static_assert(static_cast<int>(kernels::Status::no_token) == static_cast<int>(CellStatus::no_token) &&
+              static_cast<int>(kernels::Status::stale_feed) == static_cast<int>(CellStatus::stale_feed) &&
+              static_cast<int>(kernels::Status::poisoned) == static_cast<int>(CellStatus::poisoned));
+static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::kNone && kernels::kNone == kNoBlock);
+static_assert(sizeof(kernels::TableChange) == sizeof(TableDelta) && offsetof(kernels::TableChange, index) == offsetof(TableDelta, index) &&
+              offsetof(kernels::TableChange, block) == offsetof(TableDelta, block));
+
+Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
+
+}  // namespace
+
+Result<void> check(const LlamaOptions& options) {
+  const auto positive = [](std::uint32_t n, const char* what) -> Result<void> {
+    if (n == 0 || n > (1u << 24)) return Error{ErrorCode::bad_request, fmt::format("{} is {}; 1 to {} is expected", what, n, 1u << 24)};
+    return success();
+  };
+  TROUPE_TRY(positive(options.threads, "threads"));
+  TROUPE_TRY(positive(options.kv_blocks, "kv_blocks"));
+  TROUPE_TRY(positive(options.block_size, "block_size"));
+  TROUPE_TRY(positive(options.max_rows, "max_rows"));
+  TROUPE_TRY(positive(options.max_step_tokens, "max_step_tokens"));
+  TROUPE_TRY(positive(options.n_slots, "n_slots"));
+  TROUPE_TRY(positive(options.max_depth, "max_depth"));
+  if (options.max_loras != 0) {
+    TROUPE_TRY(positive(options.max_loras, "max_loras"));
+    TROUPE_TRY(positive(options.max_lora_rank, "max_lora_rank"));
+  }
+  return success();
+}
+
+ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic) {
+  std::set<std::string> formats;
+  const auto add = [&](const kernels::Weight& w) { formats.insert(kernels::name(w.format)); };
+  for (const LlamaLayer& l : weights.layers) {
+    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) add(*w);
+  }
+  add(weights.embedding);
+  add(weights.output);
+  ModelInfo info;
+  info.name = config.name;
+  info.architecture = name(config.architecture);
+  info.arithmetic_id = std::move(arithmetic);
+  for (const std::string& f : formats) info.arithmetic_id += "/" + f;
+  info.vocab_size = config.vocab;
+  info.n_layers = config.layers;
+  info.context_length = options.context_limit;
+  info.block_size = options.block_size;
+  info.window = config.sliding_window < options.context_limit ? config.sliding_window : 0;
+  info.kv_blocks = options.kv_blocks;
+  info.n_slots = options.n_slots;
+  info.max_depth = options.max_depth;
+  info.max_rows = options.max_rows;
+  info.max_step_tokens = options.max_step_tokens;
+  info.max_logits_rows = options.max_logits_rows;
+  info.supports_device_token_feed = true;
+  info.has_ssm_layers = false;
+  info.eos_ids = config.eos_ids;
+  info.tokens = options.tokens;
+  info.max_loras = options.max_loras;
+  info.max_lora_rank = options.max_loras == 0 ? 0 : options.max_lora_rank;
+  return info;
+}
+
+Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptions& o) {
+  kernels::BlockTables tables{nullptr, o.n_slots, (o.context_limit + o.block_size - 1) / o.block_size};
+  TROUPE_TRY(tables.entries, memory.get<std::uint32_t>(static_cast<std::size_t>(o.n_slots) * tables.blocks_per_slot));
+  return tables;
+}
+
+Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, const LlamaOptions& o) {
+  LlamaScratch scratch;
+  const std::size_t n = o.max_step_tokens, r = o.max_rows;
+  TROUPE_TRY(scratch.tokens, memory.get<kernels::StepToken>(n));
+  TROUPE_TRY(scratch.angles, memory.get<float>(n * c.rotated));
+  TROUPE_TRY(scratch.x, memory.get<float>(n * c.width));
+  TROUPE_TRY(scratch.h, memory.get<float>(n * c.width));
+  TROUPE_TRY(scratch.qkv, memory.get<float>(n * (c.q_width() + 2 * c.kv_width())));
+  TROUPE_TRY(scratch.attended, memory.get<float>(n * c.q_width()));
+  TROUPE_TRY(scratch.gate, memory.get<float>(n * c.ffn));
+  TROUPE_TRY(scratch.up, memory.get<float>(n * c.ffn));
+  TROUPE_TRY(scratch.outputs, memory.get<float>(r * c.width));
+  TROUPE_TRY(scratch.logits, memory.get<float>(r * c.vocab));
+  return scratch;
+}
+
+Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, const ModelConfig& config, const kernels::BlockTables& tables,
+                                 const LlamaAdapters& adapters) {
+  if (step.rows.size() > o.max_rows) return bad_plan(fmt::format("{} rows in a step; the model takes {}", step.rows.size(), o.max_rows));
+  if (step.cell_arrays.size() > max_cell_arrays(o)) {
+    return bad_plan(fmt::format("{} cell arrays; the model takes {}", step.cell_arrays.size(), max_cell_arrays(o)));
+  }
+  for (const TableDelta& d : step.deltas) {
+    if (d.slot >= o.n_slots || d.index >= tables.blocks_per_slot || (d.block >= o.kv_blocks && d.block != kNoBlock)) {
+      return bad_plan(fmt::format("table change [{}][{}] = {} is outside {} slots of {} entries, {} blocks", d.slot, d.index, d.block,
+                                  o.n_slots, tables.blocks_per_slot, o.kv_blocks));
+    }
+  }
+  std::uint64_t tokens = 0;
+  for (std::size_t r = 0; r < step.rows.size(); ++r) {
+    const DeviceRow& row = step.rows[r];
+    tokens += row.n_tokens;
+    const std::uint64_t end = static_cast<std::uint64_t>(row.position) + row.n_tokens;
+    if (row.slot >= o.n_slots) return bad_plan(fmt::format("row {}: slot {} of {}", r, row.slot, o.n_slots));
+    if (row.n_tokens == 0 || end > o.context_limit) {
+      return bad_plan(
+          fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
+    }
+    if (row.adapter_slot != 0 && !adapters.in_table(row.adapter_slot)) {
+      return Error{o.max_loras == 0 ? ErrorCode::unsupported : ErrorCode::bad_plan,
+                   fmt::format("row {}: adapter slot {} is not in the table of {} adapters", r, row.adapter_slot, o.max_loras)};
+    }
+    if (row.logits_row != DeviceRow::kNone && (!row.wants_token || row.logits_row >= o.max_logits_rows)) {
+      return bad_plan(fmt::format("row {}: logits row {} of {}", r, row.logits_row, o.max_logits_rows));
+    }
+    if (row.source == FeedSource::Kind::feed) {
+      if (row.n_tokens != 1 || row.index >= o.max_rows || row.feed_cells >= step.cell_arrays.size()) {
+        return bad_plan(fmt::format("row {}: fed with {} tokens from cell {} of array {}", r, row.n_tokens, row.index, row.feed_cells));
+      }
+      continue;
+    }
+    if (static_cast<std::uint64_t>(row.index) + row.n_tokens > step.tokens.size()) {
+      return bad_plan(fmt::format("row {}: ids {} to {} of {}", r, row.index, static_cast<std::uint64_t>(row.index) + row.n_tokens,
+                                  step.tokens.size()));
+    }
+    for (const Token id : step.tokens.subspan(row.index, row.n_tokens)) {
+      if (id >= config.vocab) return bad_plan(fmt::format("row {}: id {} is outside the vocabulary of {}", r, id, config.vocab));
+    }
+  }
+  if (tokens > o.max_step_tokens) return bad_plan(fmt::format("{} tokens in a step; the model takes {}", tokens, o.max_step_tokens));
+  return static_cast<std::uint32_t>(tokens);
+}
+
+StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs) {
+  StepShape shape;
+  shape.decode = !step.rows.empty();
+  std::uint32_t token = 0;
+  for (std::size_t r = 0; r < step.rows.size(); ++r) {
+    const DeviceRow& row = step.rows[r];
+    const std::uint32_t output = row.wants_token ? shape.n_outputs++ : kernels::kNone;
+    rows[r] = {row.slot,   row.position,   row.n_tokens,  row.source == FeedSource::Kind::feed ? 1u : 0u,
+               row.index,  row.feed_cells, row.feed_tag,  row.mask.a,
+               row.mask.b, output,         row.logits_row};
+    if (row.logits_row != DeviceRow::kNone) shape.n_logits = std::max(shape.n_logits, row.logits_row + 1);
+    shape.decode = shape.decode && row.wants_token && row.n_tokens == 1;
+    if (row.adapter_slot != 0) {
+      kernels::LoraRun* last = shape.n_lora_runs == 0 ? nullptr : &runs[shape.n_lora_runs - 1];
+      if (last != nullptr && last->slot == row.adapter_slot && last->first_token + last->n_tokens == token) {
+        last->n_tokens += row.n_tokens;
+      } else {
+        runs[shape.n_lora_runs++] = {token, row.n_tokens, row.adapter_slot};
+      }
+    }
+    token += row.n_tokens;
+  }
+  return shape;
+}
+
+}  // namespace troupe::device

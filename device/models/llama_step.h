@@ -1,0 +1,67 @@
+// What the Llama models of all devices have in common around the forward pass: their options, what they say of themselves, what
+// they refuse in a step, and the rows of a step as kernels take them.
+//
+// Nothing is kept here; the functions belong to the thread of the model that calls them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "device/model.h"
+#include "device/models/device_memory.h"
+#include "device/models/llama_adapters.h"
+#include "device/models/llama_forward.h"
+#include "device/models/model_config.h"
+#include "kernels/host/target.h"
+#include "kernels/kernels.h"
+#include "messages/error.h"
+
+namespace troupe::device {
+
+struct LlamaOptions {
+  bool exact = false;    // host: F32 activations and KV; else 8-bit activations and 16-bit KV
+  unsigned threads = 1;  // host: that compute, the stream's own included
+  std::uint32_t kv_blocks = 256;
+  std::uint32_t block_size = 16;  // positions
+  std::uint32_t max_rows = 32;
+  std::uint32_t max_step_tokens = 512;
+  std::uint32_t max_logits_rows = 8;
+  std::uint32_t n_slots = 64;  // block tables
+  std::uint32_t max_depth = 2;
+  std::uint32_t max_loras = 0;  // adapter slots
+  std::uint32_t max_lora_rank = 16;
+  std::uint32_t context_limit = 0;                  // at most the model's context; 0 = the model's
+  Shared<TokenTable> tokens;                        // for ModelInfo
+  kernels::Target target = kernels::best_target();  // host; all give the same bits
+  std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
+};
+
+// bad_request: an option out of its range.
+Result<void> check(const LlamaOptions& options);
+
+// `options.context_limit` as the model runs it. The formats of its weights are appended to `arithmetic`.
+ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic);
+
+// Errors of both: what alloc_device answers.
+Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
+Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptions& options);
+
+// Cell arrays that a step may name: the ring of the deepest pipeline, twice.
+inline std::size_t max_cell_arrays(const LlamaOptions& options) { return 2 * (std::size_t{options.max_depth} + 1); }
+
+// The tokens over all rows. bad_plan: more rows, tokens or logits than the options say, or a slot, position, id, cell or ring
+// slot out of range; an adapter slot that is not in the table: bad_plan, or unsupported if there are none.
+Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& options, const ModelConfig& config,
+                                 const kernels::BlockTables& tables, const LlamaAdapters& adapters);
+
+struct StepShape {
+  std::uint32_t n_outputs = 0;  // rows that want a token
+  std::uint32_t n_logits = 0;   // rows of the logits that are read back
+  std::uint32_t n_lora_runs = 0;
+  bool decode = false;  // every row is one token, and wants one
+};
+
+// Of a step that check_step took. rows: [step.rows.size()]; runs: room for as many.
+StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs);
+
+}  // namespace troupe::device

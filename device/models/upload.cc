@@ -1,0 +1,131 @@
+#include "device/models/upload.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace troupe::device {
+
+namespace {
+
+constexpr std::size_t kAreaBytes = 8u << 20;
+
+class Upload {
+ public:
+  Upload(Driver& driver, std::size_t total) : driver_(driver), area_bytes_(std::clamp<std::size_t>(total, 64, kAreaBytes)) {}
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+  ~Upload() { (void)close(); }
+
+  Result<void> open() {
+    TROUPE_TRY(stream_, driver_.create_stream());
+    for (Area& area : areas_) {
+      TROUPE_TRY(area.event, driver_.create_event());
+      TROUPE_TRY(void* memory, driver_.alloc_host_pinned(area_bytes_));
+      area.memory = static_cast<std::byte*>(memory);
+    }
+    return success();
+  }
+
+  Result<void> put(const UploadPiece& piece) {
+    const auto* from = static_cast<const std::byte*>(piece.from);
+    for (std::size_t at = 0; at < piece.bytes;) {
+      if (filled_ == area_bytes_) {
+        TROUPE_TRY(flush());
+        TROUPE_TRY(turn());
+      }
+      const std::size_t n = std::min(piece.bytes - at, area_bytes_ - filled_);
+      std::byte* const area = areas_[current_].memory + filled_;
+      std::memcpy(area, from + at, n);
+      filled_pieces_.push_back({piece.to + at, area, n});
+      filled_ += n;
+      at += n;
+    }
+    return success();
+  }
+
+  // Enqueues the copies of what was put into the current area.
+  Result<void> flush() {
+    for (const UploadPiece& piece : filled_pieces_) {
+      TROUPE_TRY(driver_.copy_h2d_async(piece.to, piece.from, piece.bytes, stream_));
+      copies_ = true;
+    }
+    filled_pieces_.clear();
+    return success();
+  }
+
+  // Waits, and gives everything back that the driver takes. Called again: what was left.
+  Result<void> close() {
+    Result<void> first = success();
+    const auto keep = [&](Result<void> done) {
+      const bool well = done.has_value();
+      if (!well && first) first = std::move(done);
+      return well;
+    };
+    if (copies_) {
+      if (!keep(wait())) return first;
+      copies_ = false;
+    }
+    for (Area& area : areas_) {
+      if (area.event != 0 && keep(driver_.destroy_event(area.event))) area.event = 0;
+      if (area.memory != nullptr && keep(driver_.free_host_pinned(area.memory, area_bytes_))) area.memory = nullptr;
+    }
+    if (stream_ != 0 && keep(driver_.destroy_stream(stream_))) stream_ = 0;
+    return first;
+  }
+
+ private:
+  struct Area {
+    Event event = 0;
+    std::byte* memory = nullptr;
+    bool recorded = false;
+  };
+
+  // To the other area, once it is free.
+  Result<void> turn() {
+    TROUPE_TRY(driver_.record_event(areas_[current_].event, stream_));
+    areas_[current_].recorded = true;
+    current_ = 1 - current_;
+    filled_ = 0;
+    if (!areas_[current_].recorded) return success();
+    return driver_.event_synchronize(areas_[current_].event);
+  }
+
+  // Until the stream has done all that is on it. The other area's event may be waited for still.
+  Result<void> wait() {
+    for (Area& area : areas_) {
+      if (area.recorded) {
+        TROUPE_TRY(driver_.event_synchronize(area.event));
+      }
+      area.recorded = false;
+    }
+    TROUPE_TRY(driver_.record_event(areas_[current_].event, stream_));
+    areas_[current_].recorded = true;
+    return driver_.event_synchronize(areas_[current_].event);
+  }
+
+  Driver& driver_;
+  const std::size_t area_bytes_;
+  Stream stream_ = 0;
+  std::array<Area, 2> areas_;
+  std::size_t current_ = 0, filled_ = 0;
+  std::vector<UploadPiece> filled_pieces_;  // of the current area, not enqueued yet
+  bool copies_ = false;                     // some may be under way
+};
+
+}  // namespace
+
+Result<void> upload(Driver& driver, std::span<const UploadPiece> pieces) {
+  std::size_t total = 0;
+  for (const UploadPiece& piece : pieces) total += piece.bytes;
+  Upload work(driver, total);
+  TROUPE_TRY(work.open());
+  for (const UploadPiece& piece : pieces) {
+    TROUPE_TRY(work.put(piece));
+  }
+  TROUPE_TRY(work.flush());
+  return work.close();
+}
+
+}  // namespace troupe::device

@@ -1,0 +1,25 @@
+// Kernels on the streams of the fake runtime: each runs on its stream's thread, by a SIMT machine of that thread's. What the
+// machine finds wrong is reported, and loses the device as a kernel's fault does.
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/simt/simt.h"
+
+namespace troupe::simt {
+
+void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body) {
+  fake_cuda::launch(static_cast<cudaStream_t>(stream), [grid, block, body = std::move(body)] {
+    static thread_local Machine machine(1);
+    try {
+      machine.launch(grid, block, body);
+      return cudaSuccess;
+    } catch (const std::exception& wrong) {
+      fake_cuda::report(std::string("a kernel failed: ") + wrong.what());
+      return cudaErrorLaunchFailure;
+    }
+  });
+}
+
+}  // namespace troupe::simt
