@@ -55,8 +55,9 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
 
 void SchedulerCore::deliver(SchedulerOutbox& out) {
   TokenBatch& staged = s_->staged;
+  const bool settled = std::exchange(s_->settled_now, false);
   if (staged.events.empty() && staged.finishes.empty()) return;
-  if (s_->unanswered && !std::exchange(s_->due, true)) return;
+  if (settled && s_->unanswered && s_->halted.code == ErrorCode::none && !std::exchange(s_->due, true)) return;
   s_->due = false;
   for (const std::uint32_t i : s_->text_due) s_->make_text(s_->live[i]);
   s_->text_due.clear();
@@ -186,6 +187,7 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   const StepResult& result = *m.result;
   s.facts = m.facts;
   s.last_settled = now;
+  s.settled_now = true;
   s.ring_blocked = false;
   if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket)
     return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)

@@ -87,9 +87,9 @@ class SchedulerCore {
   void on(const LoraHold& m, TimeNs now, SchedulerOutbox& out);
   void on(const LoraResume& m, TimeNs now, SchedulerOutbox& out);
 
-  // Tokens and ends since the last Deliver, as one. To be called after the outbox of every message has been sent. After a
-  // Launch it holds them back until the next message, which the router's answer is at the latest: on the one control thread
-  // the step would wait for it.
+  // Tokens and ends since the last Deliver, as one. To be called after the outbox of every message has been sent. What a
+  // Settled gave is held back until the next message if a step was launched, for on the one control thread that would wait;
+  // the router's answer is the next message at the latest.
   void deliver(SchedulerOutbox& out);
 
   const SchedulerStats& stats() const;

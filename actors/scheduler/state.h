@@ -167,7 +167,8 @@ struct SchedulerCore::State {
   Pool<SampleBatch> sample_batches;
   Pool<TokenBatch> token_batches;
   TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
-  bool due = false;                          // it was held back once
+  bool settled_now = false;                  // the message at hand is a Settled
+  bool due = false;                          // `staged` was held back once
   std::vector<std::uint32_t> text_due;       // indices in `live`: deliver() makes their text, so that the next launch need not wait
   std::optional<Draft<SampleBatch>> sample;  // likewise
 

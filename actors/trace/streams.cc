@@ -51,23 +51,22 @@ void Streams::over(SeqId seq) {
 
 void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
-  holding_ = true;
   std::vector<Row>& rows = steps_[plan.ticket];
   rows.clear();
   for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax});
 }
 
 void Streams::handled() {
-  if (!std::exchange(holding_, false)) told();
+  told();
+  held_sources_ = std::exchange(sources_, {});
+  held_ended_ = std::exchange(must_have_ended_, {});
 }
 
 void Streams::told() {
-  for (const RequestId& id : must_have_ended_) {
+  for (const RequestId& id : held_ended_) {
     const auto it = streams_.find(id);
     if (it != streams_.end() && !it->second.ended) broken("R5: " + label(id) + " is over, and its client was not told");
   }
-  must_have_ended_.clear();
-  sources_.clear();
 }
 
 void Streams::settled(const Settled& m) {
@@ -132,15 +131,20 @@ void Streams::check_source(const TokenEvent& e, const Stream& s) {
   const auto& think = s.request->think;
   if (s.closed_thinking && (e.id == think->bar_a || e.id == think->bar_b))
     broken("R2: " + what + " is barred since the thinking block was closed");
-  const auto sources = sources_.find(e.request);
-  if (sources == sources_.end()) return broken("R2: " + what + " comes from no row of this step");
-  bool disowned = false;
-  for (const Source& source : sources->second) {
-    if (source.id != e.id || (!source.any_index && source.index != e.index)) continue;
-    if (!source.disowned) return;
-    disowned = true;
+  bool any = false, disowned = false;
+  for (const auto* now : {&held_sources_, &sources_}) {
+    const auto sources = now->find(e.request);
+    if (sources == now->end()) continue;
+    any = true;
+    for (const Source& source : sources->second) {
+      if (source.id != e.id || (!source.any_index && source.index != e.index)) continue;
+      if (!source.disowned) return;
+      disowned = true;
+    }
   }
-  broken("R2: " + what + (disowned ? " comes from a row that was disowned" : " is not what its row gave"));
+  broken("R2: " + what + (disowned ? " comes from a row that was disowned"
+                          : any    ? " is not what its row gave"
+                                   : " comes from no row of a step that settled now"));
 }
 
 void Streams::advance(Stream& s, Token id) {
@@ -161,6 +165,7 @@ void Streams::advance(Stream& s, Token id) {
 void Streams::ended(const Ended& m) { must_have_ended_.insert(must_have_ended_.end(), m.requests.begin(), m.requests.end()); }
 
 void Streams::finish() {
+  handled();
   told();
   for (const auto& [id, s] : streams_)
     if (!s.ended) broken("R5: " + label(id) + " was accepted and has no end");

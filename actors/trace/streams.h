@@ -20,8 +20,8 @@ class Streams {
   void opened(const Opened& m);               // likewise
   void launched(const StepPlan& plan);        // likewise; by the scheduler
   void applied(const Effect& effect);
-  // As the scheduler takes them up; handled() is for every message that it does. After a Launch it may hold back what it has
-  // for the clients until the next one.
+  // As the scheduler takes them up; handled() is for every message that it does. It may hold back what it has for the clients
+  // until the next one.
   void handled();
   void settled(const Settled& m);
   void sampled(const Sampled& m);
@@ -72,9 +72,9 @@ class Streams {
   std::map<SeqId, RequestId> requests_;
   std::map<SeqId, std::uint32_t> epochs_;  // as the scheduler has told the router
   std::map<Ticket, std::vector<Row>> steps_;
-  std::map<RequestId, std::vector<Source>> sources_;  // since the clients were told last
-  std::vector<RequestId> must_have_ended_;
-  bool holding_ = false;
+  // Of the message that is being handled, and of the one before it.
+  std::map<RequestId, std::vector<Source>> sources_, held_sources_;
+  std::vector<RequestId> must_have_ended_, held_ended_;
   bool halted_ = false;
   bool lost_ = false;
   std::uint64_t n_tokens_ = 0;

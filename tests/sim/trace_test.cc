@@ -20,8 +20,9 @@ using actors::SchedulerFault;
 using actors::SpillFault;
 namespace trace = actors::trace;
 
-Outcome recorded(std::uint64_t seed, const Faults& faults = {}, bool lora = false) {
+Outcome recorded(std::uint64_t seed, const Faults& faults = {}, bool lora = false, bool damage = false) {
   Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
+  if (damage) s.world.files.damages = {1, 2, 3, 4};
   s.world.record = true;
   return run_scenario(s, faults);
 }
@@ -201,9 +202,9 @@ INSTANTIATE_TEST_SUITE_P(All, TraceControls, testing::ValuesIn(kControls), [](co
 // A damaged file that is trusted gives a wrong token by the rules: it takes the same life without the switch to see it.
 TEST(TraceControls, TheDiffFindsATrustedFile) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const Outcome trusting = recorded(seed, {{}, {}, SpillFault::trust_files});
+    const Outcome trusting = recorded(seed, {{}, {}, SpillFault::trust_files}, false, true);
     if (trusting.violation.empty()) continue;
-    const auto d = trace::diff(parsed(recorded(seed).recording), parsed(trusting.recording));
+    const auto d = trace::diff(parsed(recorded(seed, {}, false, true).recording), parsed(trusting.recording));
     ASSERT_TRUE(d) << d.error().what;
     ASSERT_TRUE(d.value().divergence) << "seed " << seed << ": " << trusting.violation;
     std::printf("seed %llu: %s, %s\n", static_cast<unsigned long long>(seed), d.value().divergence->what.c_str(),

@@ -94,7 +94,9 @@ TEST(LoraRun, EveryDepthGivesTheStreamsOfDepthOne) {
     const Pass other = run(lines, depth);
     const auto d = first_divergence(sync.outcomes, other.outcomes);
     EXPECT_FALSE(d) << "depth " << depth << ": request " << d->id << " token " << d->token;
-    if (depth > 1) EXPECT_GT(other.steps_ahead, 0u);
+    if (depth > 1) {
+      EXPECT_GT(other.steps_ahead, 0u);
+    }
   }
 }
 

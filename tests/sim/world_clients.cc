@@ -1,0 +1,187 @@
+// The world's edge: what clients ask for, what they got, and what they should have got.
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/world.h"
+
+namespace troupe::sim {
+
+// A client id that comes again starts a new stream; nothing may come for the old one after that.
+Stream& World::stream_of(const RequestId& id) {
+  Stream& s = streams_[id.client];
+  if (s.generation < id.generation) {
+    if (s.generation != 0 && !s.finish) broken("R5: " + label(id) + " began before the end of its client's last request");
+    s = {};
+    s.generation = id.generation;
+  } else if (s.generation > id.generation) {
+    broken("R5: something came for " + label(id) + ", which was over");
+  }
+  return s;
+}
+
+World::Accepting* World::accepted(const RequestId& id) {
+  if (id.generation == 0 || id.generation > accepted_.size() || accepted_[id.generation - 1].id != id) {
+    broken("R5: something came for " + label(id) + ", which was never accepted");
+    return nullptr;
+  }
+  return &accepted_[id.generation - 1];
+}
+
+void World::receive(const TokenBatch& batch) {
+  for (const TokenEvent& e : batch.events) {
+    Stream& s = stream_of(e.request);
+    if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
+    if (e.index != s.tokens.size())
+      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
+    s.tokens.push_back(e.id);
+    s.logprobs.push_back(e.logprob);
+    s.text += batch.text.substr(e.text_begin, e.text_size);
+    Accepting* a = accepted(e.request);
+    if (a == nullptr || a->expected == nullptr) continue;
+    const std::vector<Token>& right = a->expected->tokens;
+    if (a->tokens >= right.size() || right[a->tokens] != e.id)
+      broken("R1: token " + std::to_string(a->tokens) + " of " + label(e.request) + " is " + std::to_string(e.id) + ", undisturbed it is " +
+             (a->tokens < right.size() ? std::to_string(right[a->tokens]) : "none"));
+    ++a->tokens;
+  }
+  for (const Finish& f : batch.finishes) end(f);
+  for (const Finish& f : batch.finishes) {
+    Stream& s = stream_of(f.request);
+    if (s.finish) broken("R5: a second end of " + label(f.request));
+    s.text += batch.text.substr(f.text_begin, f.text_size);
+    s.finish = f;
+    Accepting* a = accepted(f.request);
+    if (a == nullptr || a->expected == nullptr || (f.reason != FinishReason::stop && f.reason != FinishReason::length)) continue;
+    if (a->tokens != a->expected->tokens.size() || f.reason != a->expected->finish->reason || s.text != a->expected->text)
+      broken("R1: " + label(f) + ": undisturbed it is " + label(*a->expected->finish));
+  }
+}
+
+void World::end(const Finish& f) {
+  finishes_.push_back(f);
+  if (Accepting* a = accepted(f.request)) {
+    if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
+  }
+  // R7: one failure is retried; an error needs a second one, or a device that is gone.
+  const bool of_lora = f.error.code == ErrorCode::unknown_adapter || f.error.code == ErrorCode::adapter_gone;
+  if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
+  if (f.reason == FinishReason::error && !of_lora && !device_core_.lost() && witness_.hits(f.request) < 2)
+    broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
+}
+
+SubmitReply World::submit(Request request) {
+  const std::size_t answered = replies_.size();
+  post(std::move(request), nullptr);
+  while (replies_.size() == answered && violation_.empty() && step()) {
+  }
+  return replies_.size() > answered ? replies_.back() : SubmitReply{};
+}
+
+void World::post(Request request, const Stream* expected) {
+  const std::uint64_t seed = random_();
+  auto shared = Shared<Request>::of(std::move(request));
+  if (expected != nullptr) expected_[shared.get()] = expected;
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
+}
+
+void World::cancel(std::uint64_t client) {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, Cancel{{}, client});
+}
+
+void World::drain() {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, Drain{});
+}
+
+void World::lora(LoraCommand command) {
+  recorder_.at_the_edge();
+  send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)});
+}
+
+std::uint64_t World::longest_gap(std::uint64_t client) const {
+  const auto it = paces_.find(client);
+  return it == paces_.end() ? 0 : it->second.longest;
+}
+
+void World::hold(AdapterRef adapter, TimeNs until) {
+  recorder_.at_the_edge();
+  send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until});
+}
+
+// A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that
+// concerned its name did, and that command must have been answered; from here on its stream is known.
+void World::bound(const Admit& m) {
+  Accepting* a = accepted(m.id);
+  if (a == nullptr || m.parked) return;
+  const std::string& name = m.request->adapter;
+  for (std::size_t i = a->commands; i > 0 && !name.empty(); --i) {
+    const Commanded& c = commands_[i - 1];
+    const bool loads = c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
+    if (c.submit.command.name != name || !(loads || c.submit.command.kind == LoraCommand::Kind::unload)) continue;
+    if (!c.answer) {
+      broken("R9: " + label(m.id) + " was bound before the outcome of " + label(c.submit));
+    } else if (c.answer->error.code == ErrorCode::none && loads && m.error.code == ErrorCode::none &&
+               m.adapter.generation < c.answer->ack.adapter.generation) {
+      broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", older than the outcome of " + label(c.submit));
+    }
+    break;
+  }
+  if (m.error.code != ErrorCode::none || m.adapter.slot == 0) return;
+  if (loaded_.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+  Stream& s = oracles_.emplace_back();
+  const Request& q = *m.request;
+  s.tokens = expected_tokens(q, model_, options_.device, sim_adapter(loaded_[m.adapter]));
+  const Token last = s.tokens.back();
+  const bool stops = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), last) > 0 || (!q.stop.ignore_eos && last == 1);
+  s.finish.emplace();
+  s.finish->reason = stops && (s.tokens.size() > q.stop.min_tokens || q.stop.min_tokens == 0) ? FinishReason::stop : FinishReason::length;
+  for (const Token id : s.tokens) s.text += model_.tokens->text(id);
+  a->expected = &s;
+}
+
+std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {
+  std::vector<std::uint64_t> states;
+  std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
+  const auto push = [&](Token id) {
+    const auto position = static_cast<std::uint32_t>(states.size());
+    std::uint64_t before = position == 0 ? 0 : states.back();
+    if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
+    states.push_back(sim_state(before, position, id, adapter));
+    state = states.back();
+    if (device.window == 0) return;
+    state = 0;
+    for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);
+  };
+  for (const Token id : q.prompt) push(id);
+  std::vector<Token> out;
+  bool closed = false;
+  const auto limit = std::min<std::size_t>(q.stop.max_tokens, device.context - q.prompt.size());
+  while (out.size() < limit) {
+    std::vector<Token> bar;
+    if (out.size() < q.stop.min_tokens) {
+      if (!q.stop.ignore_eos) bar.insert(bar.end(), model.eos_ids.begin(), model.eos_ids.end());
+      bar.insert(bar.end(), q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end());
+    }
+    if (closed) bar.insert(bar.end(), {q.think->bar_a, q.think->bar_b});
+    Token id = static_cast<Token>(state % device.vocab);
+    if (bar.size() > 2) {
+      std::vector<float> logits(device.vocab);
+      sim_logits(state, device.vocab, logits.data());
+      for (const Token b : bar) logits[b] = -1e30f;
+      id = static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    } else {
+      id = sim_choice(state, device.vocab, {bar.empty() ? RowMask::kNone : bar[0], bar.size() > 1 ? bar[1] : RowMask::kNone});
+    }
+    out.push_back(id);
+    if (q.think && id == q.think->close) closed = true;
+    const bool ends = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), id) > 0 ||
+                      (!q.stop.ignore_eos && std::count(model.eos_ids.begin(), model.eos_ids.end(), id) > 0);
+    if (ends && out.size() > q.stop.min_tokens) break;
+    push(id);
+  }
+  return out;
+}
+
+}  // namespace troupe::sim
