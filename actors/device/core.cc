@@ -10,15 +10,15 @@ namespace troupe::actors {
 struct DeviceCore::State {
   // What is known of the step that uses a ring slot now, or used it last.
   struct Slot {
-    Ticket ticket;        // of the step that is open; none: idle
-    Ticket last_read;     // answered last
+    Ticket ticket;     // of the step that is open; none: idle
+    Ticket last_read;  // answered last
     bool watched = false;
-    bool done = false;    // the event's completion came first
-    bool ready = false;   // to be read, with `error`, once no older step is open
-    TimeNs since = 0;     // of the watch
+    bool done = false;   // the event's completion came first
+    bool ready = false;  // to be read, with `error`, once no older step is open
+    TimeNs since = 0;    // of the watch
     std::uint32_t n_rows = 0;
     std::uint32_t n_logits = 0;
-    DeviceError error;    // watched: why its enqueueing failed; done: what the stream reported; ready: what is answered
+    DeviceError error;  // watched: why its enqueueing failed; done: what the stream reported; ready: what is answered
   };
 
   std::vector<Slot> slots;  // the ring's, then one per place for a copy
@@ -107,7 +107,8 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
       out.push(ReadSlot{m.ticket, m.ring_slot, m.n_rows, m.n_logits, std::move(error)});
   };
   if (m.ring_slot >= s_->slots.size()) {
-    refuse(ErrorCode::internal, "watch of ring slot " + std::to_string(m.ring_slot) + ", and there are " + std::to_string(s_->slots.size()));
+    refuse(ErrorCode::internal,
+           "watch of ring slot " + std::to_string(m.ring_slot) + ", and there are " + std::to_string(s_->slots.size()));
     return;
   }
   State::Slot& slot = s_->slots[m.ring_slot];

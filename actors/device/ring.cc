@@ -6,7 +6,10 @@
 namespace troupe::actors {
 namespace {
 
-template <class T> T* as_pointer(std::uint64_t handle) { return reinterpret_cast<T*>(static_cast<std::uintptr_t>(handle)); }
+template <class T>
+T* as_pointer(std::uint64_t handle) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(handle));
+}
 std::uint64_t as_handle(void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 }  // namespace

@@ -68,7 +68,8 @@ void DispatcherShell::attach(const Attach& m) {
 
 void DispatcherShell::down(const caf::down_msg& m) {
   if (fault_.code != ErrorCode::none) return;
-  fault_ = Error{ErrorCode::internal, "an actor of the runtime died (" + caf::to_string(m.reason) + "); stop the runtime and start another"};
+  fault_ =
+      Error{ErrorCode::internal, "an actor of the runtime died (" + caf::to_string(m.reason) + "); stop the runtime and start another"};
   send_to(peers_->scheduler, Halt{{}, fault_});
   caf::anon_send(peers_->delivery, EndAll{fault_});
   cancels_.clear();

@@ -128,7 +128,7 @@ struct SpillPlace {
   std::vector<BlockId> blocks;
   std::uint32_t positions = 0;
   std::uint32_t first_block = 0;
-  std::uint32_t begin = 0;     // of the piece, in blocks
+  std::uint32_t begin = 0;  // of the piece, in blocks
   std::uint32_t count = 0;
   bool holds = false;  // save: counted in its sequence's open_copies
   bool last_piece() const { return begin + count == blocks.size(); }

@@ -39,48 +39,46 @@ struct alignas(64) Live {
   Phase phase = Phase::unused;
   bool always_host = false;  // SamplingParams::needs_logits()
   bool closed_thinking = false;
-  bool kv_blocked = false;         // blocks did not suffice for its next row: it sits out until something settles
-  bool stops_at_ids = false;       // some ids end it, or its thinking
+  bool kv_blocked = false;    // blocks did not suffice for its next row: it sits out until something settles
+  bool stops_at_ids = false;  // some ids end it, or its thinking
   bool stops_at_strings = false;
   bool ignore_eos = false;
-  bool stop_pending = false;       // SchedulerFault::keep_overrun only
+  bool stop_pending = false;  // SchedulerFault::keep_overrun only
   std::uint32_t prompt_len = 0;
   std::uint32_t min_tokens = 0;
-  std::uint32_t max_new = 0;       // tokens, by max_tokens and the context
+  std::uint32_t max_new = 0;  // tokens, by max_tokens and the context
   std::uint32_t epoch = 0;
-  std::uint32_t launched = 0;      // positions, with the steps in flight
-  std::uint32_t settled = 0;       // positions, without them
+  std::uint32_t launched = 0;  // positions, with the steps in flight
+  std::uint32_t settled = 0;   // positions, without them
   std::uint32_t n_rows = 0;
-  std::uint32_t failures = 0;      // in a row
-  Token newest = 0;                // output.back()
-  Ticket sampling;                 // its logits of this step are with the sampler; incarnation 0 = none
+  std::uint32_t failures = 0;  // in a row
+  Token newest = 0;            // output.back()
+  Ticket sampling;             // its logits of this step are with the sampler; incarnation 0 = none
   SeqId seq;
   std::vector<Token> output;
   RequestId id;
-  AdapterRef adapter;              // bound for its whole life
+  AdapterRef adapter;                       // bound for its whole life
   std::array<InFlightRow, kMaxDepth> rows;  // of the current epoch, oldest first
   TextStream text;
   std::uint32_t text_due = 0;  // its last staged event, counted from 1, while its text is not made
   Shared<Request> request;
 
   std::uint64_t seed = 0;
-  std::uint64_t admitted = 0;      // order of arrival
-  TimeNs deadline = 0;             // absolute; 0 = none
+  std::uint64_t admitted = 0;  // order of arrival
+  TimeNs deadline = 0;         // absolute; 0 = none
   std::uint32_t sampler_seen = 0;
-  bool sampler_fresh = true;       // the sampler keeps nothing of it
-  bool sampler_knows = false;      // and has to be told when it ends
-  bool preempted = false;          // at least once
-  bool saving = false;             // the router has not answered yet: it is not opened before
-  std::uint32_t cached_len = 0;    // of the prompt, at its first opening
-  std::size_t immune_until = 0;    // output size: preempted before it only if nobody else can be
-  SeqId saved;                     // waiting or opening: its state was saved as this sequence; incarnation 0 = none
-  std::uint32_t saved_len = 0;     // positions
+  bool sampler_fresh = true;     // the sampler keeps nothing of it
+  bool sampler_knows = false;    // and has to be told when it ends
+  bool preempted = false;        // at least once
+  bool saving = false;           // the router has not answered yet: it is not opened before
+  std::uint32_t cached_len = 0;  // of the prompt, at its first opening
+  std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
+  SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
+  std::uint32_t saved_len = 0;   // positions
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.
-  Token token(std::uint32_t position) const {
-    return position + 1 == known() && !output.empty() ? newest : at(position);
-  }
+  Token token(std::uint32_t position) const { return position + 1 == known() && !output.empty() ? newest : at(position); }
   Token at(std::uint32_t position) const { return position < prompt_len ? request->prompt[position] : output[position - prompt_len]; }
   // Whether output `output_index` may not be just any id, by min_tokens or a closed thinking block.
   bool bars(std::uint32_t output_index) const { return output_index < min_tokens || closed_thinking; }
@@ -154,7 +152,7 @@ struct SchedulerCore::State {
   bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
   std::vector<SeqId> drops;               // saved states that nobody wants any more
   TimeNs timer = 0;                       // armed for; 0 = not armed
-  AdapterRef held;      // LoraHold: its requests are not opened
+  AdapterRef held;                        // LoraHold: its requests are not opened
   TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works

@@ -152,7 +152,8 @@ void StreamShell::announce(void* context, device::Event, ErrorCode status) {
   m.ticket = slot.ticket;
   m.ring_slot = slot.ring_slot;
   if (status != ErrorCode::none) {
-    m.error = DeviceError{DeviceError::Phase::readback, status, 0, 0, std::string("the device failed while it ran this: ") + troupe::name(status)};
+    m.error = DeviceError{DeviceError::Phase::readback, status, 0, 0,
+                          std::string("the device failed while it ran this: ") + troupe::name(status)};
   }
   slot.post.send(slot.device, std::move(m), nullptr);
 }

@@ -17,7 +17,8 @@ bool whole(const ClientStream& s) {
 }
 
 // The row of `settled` that gave token `index` of the stream: as "row 2 of t1.42"; empty: none did.
-std::string row_of(const Recording& r, const Settled& settled, const std::vector<SeqId>& lives, const ClientStream& s, std::uint32_t index) {
+std::string row_of(const Recording& r, const Settled& settled, const std::vector<SeqId>& lives, const ClientStream& s,
+                   std::uint32_t index) {
   for (const Event& e : r.events) {
     const auto* launch = std::get_if<Launch>(&e.message);
     if (launch == nullptr || launch->plan->ticket != settled.result->ticket) continue;

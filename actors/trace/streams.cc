@@ -142,9 +142,10 @@ void Streams::check_source(const TokenEvent& e, const Stream& s) {
       disowned = true;
     }
   }
-  broken("R2: " + what + (disowned ? " comes from a row that was disowned"
-                          : any    ? " is not what its row gave"
-                                   : " comes from no row of a step that settled now"));
+  broken("R2: " + what +
+         (disowned ? " comes from a row that was disowned"
+          : any    ? " is not what its row gave"
+                   : " comes from no row of a step that settled now"));
 }
 
 void Streams::advance(Stream& s, Token id) {

@@ -23,8 +23,7 @@ std::uint64_t to_handle(std::uint32_t generation, std::size_t index) { return st
 
 class HostDriver final : public Driver {
  public:
-  explicit HostDriver(const HostDriverOptions& options)
-      : options_(options), streams_(options.max_streams), events_(options.max_events) {}
+  explicit HostDriver(const HostDriverOptions& options) : options_(options), streams_(options.max_streams), events_(options.max_events) {}
 
   ~HostDriver() override {
     for (StreamSlot& slot : streams_) slot.stream.reset();
@@ -254,8 +253,9 @@ class HostDriver final : public Driver {
   }
 
   Error overloaded(const char* call) const {
-    return Error{ErrorCode::overloaded, fmt::format("{}: {} operations are queued on the stream; enqueue less ahead, or raise stream_capacity",
-                                                    call, options_.stream_capacity)};
+    return Error{ErrorCode::overloaded,
+                 fmt::format("{}: {} operations are queued on the stream; enqueue less ahead, or raise stream_capacity", call,
+                             options_.stream_capacity)};
   }
 
   Result<void> copy(void* dst, const void* src, std::size_t bytes, Stream stream, const char* call) {

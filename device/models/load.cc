@@ -68,8 +68,9 @@ Result<ModelConfig> config_of(const std::string& folder) {
   constexpr std::size_t kMostBytes = 1u << 20;
   auto config = read_text_file(folder + "/config.json", kMostBytes);
   if (!config && config.error().code == ErrorCode::not_found) {
-    return Error{ErrorCode::not_found, folder + ": no config.json; a .gguf file, or a folder with config.json, tokenizer.json and "
-                                                "safetensors weights, is expected"};
+    return Error{ErrorCode::not_found, folder +
+                                           ": no config.json; a .gguf file, or a folder with config.json, tokenizer.json and "
+                                           "safetensors weights, is expected"};
   }
   if (!config) return config.error();
   auto generation = read_text_file(folder + "/generation_config.json", kMostBytes);

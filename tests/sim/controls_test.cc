@@ -57,7 +57,8 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                          [](const auto& info) { return info.param.name; });
 
 TEST(Controls, WithoutASwitchTheSameSeedsFindNothing) {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) ASSERT_EQ(run_scenario(make_scenario(seed)).violation, "") << leave_recording(make_scenario(seed));
+  for (std::uint64_t seed = 1; seed <= 200; ++seed)
+    ASSERT_EQ(run_scenario(make_scenario(seed)).violation, "") << leave_recording(make_scenario(seed));
 }
 
 }  // namespace

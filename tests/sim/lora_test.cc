@@ -246,7 +246,8 @@ TEST(Scenario, LoraStarves) {
       world.lora(load("a", "file1"));
       std::uint64_t client = 0;
       const auto keep_busy = [&] {  // always four requests of the adapter that has to go, which do not end together
-        while (world.violation().empty() && client < world.finishes().size() + 4) ++client, world.post(ask(client, "a", 4, 4 + client % 5), nullptr);
+        while (world.violation().empty() && client < world.finishes().size() + 4)
+          ++client, world.post(ask(client, "a", 4, 4 + client % 5), nullptr);
       };
       while (world.violation().empty() && (world.answers().empty() || client < 12)) keep_busy(), world.step();
       world.lora(load("b", "file2", 1));

@@ -48,9 +48,9 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
-  constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router,
-                                         actors::Sender::stream,  actors::Sender::device,     actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,    actors::Sender::loader};
+  constexpr actors::Sender kSenders[] = {
+      actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router, actors::Sender::stream,
+      actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,     actors::Sender::lora,   actors::Sender::loader};
   return kSenders[static_cast<int>(actor)];
 }
 
@@ -184,7 +184,8 @@ void World::route(Actor self, M m) {
     send(self, Actor::router, std::move(m));
   else if constexpr (std::is_same_v<M, ChangeTable>)
     send(self, Actor::stream, std::move(m));
-  else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> || std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
+  else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> ||
+                     std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
                      std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
     send(self, Actor::scheduler, std::move(m));
   else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||

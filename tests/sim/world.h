@@ -40,9 +40,9 @@ struct WorldOptions {
   std::uint32_t max_live = 1024;
   std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;
-  bool record = false;      // keep a recording, for `troupe trace` and its checks
+  bool record = false;     // keep a recording, for `troupe trace` and its checks
   bool own_checks = true;  // false: only the Witness, the device and the streams judge
-  bool in_order = false;  // deliver first in, first out over all pairs: the schedule of an idle machine
+  bool in_order = false;   // deliver first in, first out over all pairs: the schedule of an idle machine
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
   actors::LoraFault lora_fault = actors::LoraFault::none;
@@ -194,8 +194,8 @@ class World {
   std::uint64_t settled_ = 0;            // steps that the scheduler heard of
   std::vector<LoraAnswer> answers_;
   std::uint64_t lora_ids_ = 0;
-  std::map<AdapterRef, std::string> loaded_;   // which file a generation holds
-  std::deque<Stream> oracles_;                 // of requests that are bound to an adapter
+  std::map<AdapterRef, std::string> loaded_;  // which file a generation holds
+  std::deque<Stream> oracles_;                // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
   std::string violation_;

@@ -118,7 +118,8 @@ void World::bound(const Admit& m) {
   const std::string& name = m.request->adapter;
   for (std::size_t i = a->commands; i > 0 && !name.empty(); --i) {
     const Commanded& c = commands_[i - 1];
-    const bool loads = c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
+    const bool loads =
+        c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
     if (c.submit.command.name != name || !(loads || c.submit.command.kind == LoraCommand::Kind::unload)) continue;
     if (!c.answer) {
       broken("R9: " + label(m.id) + " was bound before the outcome of " + label(c.submit));

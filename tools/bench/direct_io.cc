@@ -7,7 +7,8 @@ namespace troupe::tools {
 namespace {
 
 // The one message of type M that the router answered; the rest goes to `other`.
-template <class M, class F> M take(actors::RouterOutbox& out, F&& other) {
+template <class M, class F>
+M take(actors::RouterOutbox& out, F&& other) {
   M answer{};
   out.drain([&](auto&& m) {
     if constexpr (std::is_same_v<std::decay_t<decltype(m)>, M>) {
@@ -84,8 +85,11 @@ std::variant<Ticket, DeviceError> DirectIo::launch(Shared<StepPlan> plan) {
 Shared<StepResult> DirectIo::await_result(Ticket ticket) {
   for (Slot& slot : slots_) {
     if (!slot.step || slot.step->ticket != ticket) continue;
-    ReadSlot read{.ticket = ticket, .ring_slot = slot.step->slot.slot, .n_rows = static_cast<std::uint32_t>(slot.step->rows.size()),
-                  .n_logits = slot.step->n_logits, .error = slot.error};
+    ReadSlot read{.ticket = ticket,
+                  .ring_slot = slot.step->slot.slot,
+                  .n_rows = static_cast<std::uint32_t>(slot.step->rows.size()),
+                  .n_logits = slot.step->n_logits,
+                  .error = slot.error};
     while (read.error.code == ErrorCode::none) {
       const auto done = driver_.event_query(slot.step->slot.event);
       if (!done) read.error = DeviceError{DeviceError::Phase::readback, done.error().code, 0, 0, done.error().what};

@@ -190,9 +190,10 @@ int main(int argc, char** argv) {
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
-    std::fputs("usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
-               "       bench --answer MODEL MAX_BATCH THREADS\n",
-               stderr);
+    std::fputs(
+        "usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
+        "       bench --answer MODEL MAX_BATCH THREADS\n",
+        stderr);
     return 2;
   }
   if (done) return 0;

@@ -39,12 +39,15 @@ DirectSequence::~DirectSequence() {
 
 Result<std::span<const float>> DirectSequence::step(Token id) {
   const ModelInfo& info = model_.info();
-  if (id >= info.vocab_size) return Error{ErrorCode::bad_request, fmt::format("id {} is outside the vocabulary of {}", id, info.vocab_size)};
-  if (length_ >= info.context_length) return Error{ErrorCode::bad_request, fmt::format("longer than the context of {} positions", info.context_length)};
+  if (id >= info.vocab_size)
+    return Error{ErrorCode::bad_request, fmt::format("id {} is outside the vocabulary of {}", id, info.vocab_size)};
+  if (length_ >= info.context_length)
+    return Error{ErrorCode::bad_request, fmt::format("longer than the context of {} positions", info.context_length)};
   deltas_.clear();
   if (length_ % info.block_size == 0) {
     const std::uint32_t block = length_ / info.block_size;
-    if (block >= info.kv_blocks) return Error{ErrorCode::bad_request, fmt::format("longer than the KV pool of {} blocks; raise --kv-blocks", info.kv_blocks)};
+    if (block >= info.kv_blocks)
+      return Error{ErrorCode::bad_request, fmt::format("longer than the KV pool of {} blocks; raise --kv-blocks", info.kv_blocks)};
     deltas_.push_back({.slot = 0, .index = block, .block = block});
   }
   const Ticket ticket{.incarnation = 1, .step = ++steps_};

@@ -17,7 +17,8 @@ Result<std::string> model_path(const CommonOptions& options) {
   const std::string path = default_model_path();
   std::error_code error;
   if (std::filesystem::exists(path, error)) return path;
-  return Error{ErrorCode::io_failed, fmt::format("the default model is not at {}: run `tools/dev setup`, or name a GGUF file by --model", path)};
+  return Error{ErrorCode::io_failed,
+               fmt::format("the default model is not at {}: run `tools/dev setup`, or name a GGUF file by --model", path)};
 }
 
 }  // namespace

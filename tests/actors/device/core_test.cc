@@ -14,7 +14,11 @@ constexpr TimeNs kTimeout = 1000;
 
 Ticket t(std::uint64_t step) { return {1, step}; }
 Watch watch(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCode::none) {
-  return {.ctx = {}, .ticket = t(step), .ring_slot = slot, .n_rows = 4, .n_logits = 1,
+  return {.ctx = {},
+          .ticket = t(step),
+          .ring_slot = slot,
+          .n_rows = 4,
+          .n_logits = 1,
           .error = {DeviceError::Phase::forward, code, 0, 0, "watch"}};
 }
 EventDone done(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCode::none) {
@@ -23,7 +27,8 @@ EventDone done(std::uint64_t step, std::uint32_t slot, ErrorCode code = ErrorCod
 
 class DeviceCoreTest : public ::testing::Test {
  protected:
-  template <class M> void on(const M& m, TimeNs now = 0) {
+  template <class M>
+  void on(const M& m, TimeNs now = 0) {
     core.on(m, now, out);
     out.drain([&](auto&& x) {
       if constexpr (std::is_same_v<std::decay_t<decltype(x)>, ReadSlot>) {
