@@ -7,6 +7,7 @@ namespace troupe::tools {
 
 int run_generate(const Command& self, const std::vector<std::string>& args);
 int run_requests(const Command& self, const std::vector<std::string>& args);
+int run_lora(const Command& self, const std::vector<std::string>& args);
 int run_serve(const Command& self, const std::vector<std::string>& args);
 int run_info(const Command& self, const std::vector<std::string>& args);
 int run_tokenize(const Command& self, const std::vector<std::string>& args);

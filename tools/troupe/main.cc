@@ -74,6 +74,8 @@ constexpr std::array kCommands = {
             run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
     Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
+    Command{"lora", "Lists, loads and unloads the LoRA adapters of a running server.", "lora list | load NAME FOLDER | unload NAME   [OPTIONS]", kExits,
+            run_lora},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
     Command{"trace", "Reads recordings of messages: print, check, diff, replay and more.", "trace ACTION ...", kExits, run_trace},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},
