@@ -157,6 +157,25 @@ TEST_F(LlamaCuda, FilledRowsWriteNoKv) {
   EXPECT_EQ(changed, 3u) << "one block of each sequence";
 }
 
+// R7: the layers behind it would run on the tokens and tables that an earlier step left, and write another row's KV.
+TEST_F(LlamaCuda, BehindAFeedThatDidNotLaunchNoLayerIsLaunched) {
+  LlamaOptions launched = small();
+  launched.max_graphs = 0;
+  for (const std::uint64_t nth : {1, 2}) {  // the changes of the tables, the feed
+    CudaRig rig(kPath, launched);
+    (void)rig.run({{.slot = 0, .position = 0, .ids = {5, 6, 7}}});
+    const auto before = fake_cuda::calls(fake_cuda::Call::kernel_launch);
+    fake_cuda::inject({.call = fake_cuda::Call::kernel_launch, .nth = nth, .error = cudaErrorInvalidValue});
+    const auto failed = rig.launch({{.slot = 1, .position = 0, .ids = {8, 9, 10}}});
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::device_failed);
+    EXPECT_EQ(fake_cuda::calls(fake_cuda::Call::kernel_launch), before + 2);
+    (void)rig.read_kv();  // the stream has passed what was enqueued
+    rig.model().fed_step_settled({1, 2});
+    EXPECT_EQ(rig.run({{.slot = 2, .position = 0, .ids = {5, 6, 7}}}).rows[0].status, CellStatus::ok);
+  }
+}
+
 TEST_F(LlamaCuda, BlocksAreCopiedOutAndIn) {
   CudaRig rig(kPath, small());
   std::vector<Token> prompt;
