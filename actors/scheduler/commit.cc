@@ -109,7 +109,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
     e.text_size = static_cast<std::uint32_t>(b.text.size()) - e.text_begin;
   } else if (model.tokens) {
     r.text_due = static_cast<std::uint32_t>(b.events.size());
-    text_due.push_back(static_cast<std::uint32_t>(&r - live.data()));
+    without_text.push_back(static_cast<std::uint32_t>(&r - live.data()));
   }
   if (config.fault == SchedulerFault::deliver_twice && stats.tokens % 32 == 31) b.events.push_back(TokenEvent(e));
 

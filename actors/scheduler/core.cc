@@ -59,8 +59,8 @@ void SchedulerCore::deliver(SchedulerOutbox& out) {
   if (staged.events.empty() && staged.finishes.empty()) return;
   if (settled && s_->unanswered && s_->halted.code == ErrorCode::none && !std::exchange(s_->due, true)) return;
   s_->due = false;
-  for (const std::uint32_t i : s_->text_due) s_->make_text(s_->live[i]);
-  s_->text_due.clear();
+  for (const std::uint32_t i : s_->without_text) s_->make_text(s_->live[i]);
+  s_->without_text.clear();
   Draft<TokenBatch> batch = s_->token_batches.draft();
   batch->events.assign(staged.events.begin(), staged.events.end());
   batch->finishes.assign(std::make_move_iterator(staged.finishes.begin()), std::make_move_iterator(staged.finishes.end()));

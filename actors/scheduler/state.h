@@ -167,7 +167,7 @@ struct SchedulerCore::State {
   TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
   bool settled_now = false;                  // the message at hand is a Settled
   bool due = false;                          // `staged` was held back once
-  std::vector<std::uint32_t> text_due;       // indices in `live`: deliver() makes their text, so that the next launch need not wait
+  std::vector<std::uint32_t> without_text;   // indices in `live`: deliver() makes their text, so that the next launch need not wait
   std::optional<Draft<SampleBatch>> sample;  // likewise
 
   Live* find(const RequestId& id);

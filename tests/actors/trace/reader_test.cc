@@ -26,6 +26,17 @@ std::vector<std::uint8_t> recording_of_a_life() {
   return world.recording();
 }
 
+// The check value of CRC-32C, and the instruction against the table for every length and alignment of the last bytes.
+TEST(Format, TheChecksumIsCrc32cWithAndWithoutTheInstruction) {
+  std::vector<std::uint8_t> bytes;
+  for (const char c : std::string("123456789")) bytes.push_back(static_cast<std::uint8_t>(c));
+  EXPECT_EQ(crc32c(bytes.data(), bytes.size()), 0xE3069283u);
+  for (std::uint32_t i = 0; i < 100; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 37 + 11));
+  for (std::size_t from = 0; from < 8; ++from)
+    for (std::size_t n = 0; from + n <= bytes.size(); ++n)
+      EXPECT_EQ(crc32c(bytes.data() + from, n), crc32c_by_table(bytes.data() + from, n)) << from << " " << n;
+}
+
 TEST(Reader, EveryMessageIsThereWithItsCauseAndItsReceipt) {
   const auto bytes = recording_of_a_life();
   const auto r = parse_recording(bytes.data(), bytes.size());

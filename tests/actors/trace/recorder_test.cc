@@ -54,6 +54,25 @@ TEST(Recorder, WhatFoundNoRoomIsCountedInTheFile) {
   EXPECT_EQ(r.value().sent_at.size() + r.value().lost, 5000u);
 }
 
+// Whoever has nothing better to do encodes a record at a time; a file, which may have to be waited for, is left to the
+// recorder's own thread.
+TEST(Recorder, IsHelpedARecordAtATimeUnlessThereIsAFile) {
+  for (const bool file : {false, true}) {
+    TraceOptions o;
+    if (file) o.file = temporary("recorder_work.trace");
+    auto recorder = Recorder::start(o, {});
+    ASSERT_TRUE(recorder);
+    Lane& lane = recorder.value()->lane(16 * 1024);
+    for (std::uint64_t i = 1; i <= 20; ++i) lane.push(head(i, 1), Cancel{{}, i}, kLaneOps<Cancel>);
+    int taken = 0;
+    while (recorder.value()->work()) ++taken;
+    EXPECT_LE(taken, file ? 0 : 20);
+    ASSERT_TRUE(recorder.value()->stop());
+    EXPECT_EQ(recorder.value()->figures().messages, 20u);
+    EXPECT_FALSE(recorder.value()->work());
+  }
+}
+
 TEST(Recorder, TheFlightRecorderKeepsTheNewestWithinItsBound) {
   TraceOptions o;
   o.flight_bytes = 20'000;

@@ -28,8 +28,7 @@ class CounterActor : public Counter::base {
               ++count_;
               if (last_tick_ != nullptr) *last_tick_ = now_ns();
             },
-            [this](const SetTimer& m) { timer_.set(m.at, *this, post_); },
-            [this](const Ask&) { return count_; }};
+            [this](const SetTimer& m) { timer_.set(m.at, *this, post_); }, [this](const Ask&) { return count_; }};
   }
 
  private:
@@ -76,8 +75,8 @@ TEST(ControlThreads, AreOnePerSystemAndKnowTheirOwnSettings) {
   caf::actor_system one(a);
   caf::actor_system two(b);
   std::atomic<std::thread::id> ran_on[4];
-  const Counter counters[4] = {one.spawn<CounterActor>(&ran_on[0]), one.spawn<CounterActor>(&ran_on[1]), two.spawn<CounterActor>(&ran_on[2]),
-                               two.spawn<CounterActor>(&ran_on[3])};
+  const Counter counters[4] = {one.spawn<CounterActor>(&ran_on[0]), one.spawn<CounterActor>(&ran_on[1]),
+                               two.spawn<CounterActor>(&ran_on[2]), two.spawn<CounterActor>(&ran_on[3])};
   for (int i = 0; i < 4; ++i) {
     caf::anon_send(counters[i], Tick{});
     EXPECT_EQ(ask(i < 2 ? one : two, counters[i]), 1u);
@@ -97,17 +96,18 @@ class PollerActor : public Poller::base {
  public:
   explicit PollerActor(caf::actor_config& config) : Poller::base(config), post_(Sender::runtime, std::make_shared<Counts>()) {}
   behavior_type make_behavior() override {
-    return {[this](const Ask&) {
-              auto promise = make_response_promise<std::uint64_t>();
-              answers_.emplace_back(promise);
-              idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
-              return promise;
-            },
-            [this](const Tick&) {
-              idle_hook(system()) = {};
-              for (auto& answer : answers_) answer.give(calls_);
-              answers_.clear();
-            }};
+    return {
+        [this](const Ask&) {
+          auto promise = make_response_promise<std::uint64_t>();
+          answers_.emplace_back(promise);
+          idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
+          return promise;
+        },
+        [this](const Tick&) {
+          idle_hook(system()) = {};
+          for (auto& answer : answers_) answer.give(calls_);
+          answers_.clear();
+        }};
   }
 
  private:
@@ -130,6 +130,25 @@ TEST(ControlThreads, PollTheIdleHookWithoutSpinning) {
   self->request(poller, caf::infinite, Ask{}).receive([&](std::uint64_t n) { calls = n; }, [](caf::error&) { ADD_FAILURE(); });
   EXPECT_GE(calls, 3u);
   caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
+}
+
+// While it would only spin, and no longer than there is any; a thread that parks at once leaves it alone.
+TEST(ControlThreads, DoIdleWorkInsteadOfSpinning) {
+  for (const bool spins : {true, false}) {
+    ControlConfig config({std::chrono::milliseconds{spins ? 1 : 0}, -1});
+    const auto pieces = std::make_shared<std::atomic<int>>(0);
+    config.idle_work = {[](void* n) { return ++*static_cast<std::atomic<int>*>(n) % 5 != 0; }, pieces};
+    caf::actor_system system(config);
+    std::atomic<std::thread::id> ran_on{};
+    const Counter counter = system.spawn<CounterActor>(&ran_on);
+    caf::anon_send(counter, Tick{});
+    EXPECT_EQ(ask(system, counter), 1u);
+    while (spins && *pieces < 5) std::this_thread::yield();
+    if (!spins) {
+      EXPECT_EQ(*pieces, 0);
+    }
+    caf::anon_send_exit(counter, caf::exit_reason::user_shutdown);
+  }
 }
 
 // Times that have passed by the time the thread looks share a Tick.
