@@ -81,7 +81,7 @@ struct SamplerCore::State {
     std::optional<Token> chosen;
     if (p.temperature > 0) {
       const kernels::SamplingShape shape{.temperature = p.temperature, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p};
-      chosen = kernels::sample_token(work, shape, kernels::philox_uniform(row.seed, row.output_index, 0), scratch);
+      chosen = kernels::sample_token(work, shape, kernels::philox_draw(row.seed, row.output_index, 0), scratch);
     } else {
       chosen = kernels::best_token(work);
     }
