@@ -146,9 +146,12 @@ struct SampleRow {
   float frequency_penalty = 0.0f;
   std::uint32_t bias_begin = 0;  // in SampleArgs::biases
   std::uint32_t n_biases = 0;
-  std::uint32_t bar_begin = 0;  // in SampleArgs::bars: ids that may not be chosen, beside the row's two masked ids
+  std::uint32_t bar_begin = 0;  // in SampleArgs::ids: ids that may not be chosen, beside the row's two masked ids
   std::uint32_t n_bars = 0;
-  std::uint32_t n_best = kNone;  // how many best candidates' log-probabilities are wanted beside its own; kNone: not even that
+  std::uint32_t history_begin = 0;  // in SampleArgs::ids: those of its slot's positions [0, n_history), for the history
+  std::uint32_t n_history = 0;
+  std::uint32_t n_best = 0;            // how many best candidates' log-probabilities are wanted beside its own
+  std::uint32_t logprobs_row = kNone;  // in SampleArgs::logprobs; kNone: none are wanted
 
   TROUPE_HOST_DEVICE bool penalizes() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
@@ -172,12 +175,12 @@ struct SampleArgs {
   std::uint32_t vocab = 0;  // at most kMaxVocab (sampling_math.h)
   std::uint32_t tag = 0;
   const IdBias* biases = nullptr;
-  const std::uint32_t* bars = nullptr;
-  const std::uint32_t* history = nullptr;  // as FeedArgs::history
+  const std::uint32_t* ids = nullptr;  // the step's, as FeedArgs::ids
+  std::uint32_t* history = nullptr;    // as FeedArgs::history
   std::uint32_t history_stride = 0;
   Cell* cells = nullptr;
   RowReadback* readback = nullptr;
-  RowLogprobs* logprobs = nullptr;  // [n]
+  RowLogprobs* logprobs = nullptr;
 };
 
 // y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = . Then, if
@@ -309,10 +312,11 @@ class Kernels {
   virtual void argmax(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
                       RowReadback* readback, float* logits_out) = 0;
 
-  // After argmax, for rows whose cell is ok; one that holds an error keeps it. From the row's logits: penalties for every id
+  // After argmax. Each row's new history is written into its slot's. Then, for rows whose cell is ok (one that holds an error
+  // keeps it), from the row's logits: penalties for every id
   // of its history up to its last token (sampling_math.h), then biases in order, then the barred ids and the row's two masked
   // ids made -infinity; then as sampling.h chooses with the draw philox_draw(seed, output_index, 0), or at temperature 0 the
-  // best candidate. No candidate: no_token, id 0. Into the row's cell, readback[row].{id, status} and logprobs[i].
+  // best candidate. No candidate: no_token, id 0. Into the row's cell, readback[row].{id, status} and logprobs.
   virtual void sample(const SampleArgs& args) = 0;
 };
 

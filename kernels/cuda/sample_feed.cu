@@ -167,7 +167,10 @@ __global__ void sample_feed_kernel(const SampleArgs a, float* work, std::uint32_
   TROUPE_SHARED(Shared, shared);
   const SampleRow s = a.samples[blockIdx.x];
   const StepRow row = a.rows[s.row];
+  std::uint32_t* kept = a.history + std::size_t{row.slot} * a.history_stride;
+  for (std::uint32_t p = threadIdx.x; p < s.n_history && p < a.history_stride; p += blockDim.x) kept[p] = a.ids[s.history_begin + p];
   if (a.cells[s.row].status != Status::ok) return;
+  __syncthreads();
   const float* raw = a.logits + static_cast<std::size_t>(row.output) * a.vocab;
   const float* v = raw;
   if (s.penalizes() || s.n_biases != 0 || s.n_bars != 0 || row.mask_a < a.vocab || row.mask_b < a.vocab) {
@@ -180,7 +183,7 @@ __global__ void sample_feed_kernel(const SampleArgs a, float* work, std::uint32_
         if (a.biases[b].id < a.vocab) own[a.biases[b].id] += a.biases[b].bias;
       }
       for (std::uint32_t b = s.bar_begin; b < s.bar_begin + s.n_bars; ++b) {
-        if (a.bars[b] < a.vocab) own[a.bars[b]] = float_from_bits(0xff800000u);
+        if (a.ids[b] < a.vocab) own[a.ids[b]] = float_from_bits(0xff800000u);
       }
       if (row.mask_a < a.vocab) own[row.mask_a] = float_from_bits(0xff800000u);
       if (row.mask_b < a.vocab) own[row.mask_b] = float_from_bits(0xff800000u);
@@ -206,7 +209,7 @@ __global__ void sample_feed_kernel(const SampleArgs a, float* work, std::uint32_
     a.readback[s.row].id = id;
     a.readback[s.row].status = status;
   }
-  if (found && s.n_best != kNone) write_logprobs(a, raw, id, s.n_best, a.logprobs[blockIdx.x], shared);
+  if (found && s.logprobs_row != kNone) write_logprobs(a, raw, id, s.n_best, a.logprobs[s.logprobs_row], shared);
 }
 
 }  // namespace

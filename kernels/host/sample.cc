@@ -43,6 +43,9 @@ void Sample::run(const SampleArgs& args) {
 void Sample::row(const SampleArgs& a, std::uint32_t i, Place& place) {
   const SampleRow& s = a.samples[i];
   const StepRow& row = a.rows[s.row];
+  for (std::uint32_t p = 0; p < std::min(s.n_history, a.history_stride); ++p) {
+    a.history[std::size_t{row.slot} * a.history_stride + p] = a.ids[s.history_begin + p];
+  }
   if (a.cells[s.row].status != Status::ok) return;
   const std::span raw(a.logits + std::size_t{row.output} * a.vocab, a.vocab);
   place.work.assign(raw.begin(), raw.end());
@@ -53,7 +56,7 @@ void Sample::row(const SampleArgs& a, std::uint32_t i, Place& place) {
   const auto bar = [&](std::uint32_t id) {
     if (id < a.vocab) place.work[id] = -std::numeric_limits<float>::infinity();
   };
-  for (const std::uint32_t id : std::span(a.bars + s.bar_begin, s.n_bars)) bar(id);
+  for (const std::uint32_t id : std::span(a.ids + s.bar_begin, s.n_bars)) bar(id);
   bar(row.mask_a);
   bar(row.mask_b);
 
@@ -67,9 +70,9 @@ void Sample::row(const SampleArgs& a, std::uint32_t i, Place& place) {
   a.cells[s.row] = {chosen.value_or(0), chosen ? Status::ok : Status::no_token, a.tag};
   a.readback[s.row].id = a.cells[s.row].id;
   a.readback[s.row].status = a.cells[s.row].status;
-  if (!chosen || s.n_best == kNone) return;
+  if (!chosen || s.logprobs_row == kNone) return;
   const LogSoftmax log_softmax(raw);
-  RowLogprobs& out = a.logprobs[i];
+  RowLogprobs& out = a.logprobs[s.logprobs_row];
   out.chosen = log_softmax.at(raw[*chosen]);
   out.n_best = 0;
   for (const std::uint64_t key : best_tokens(raw, std::min(s.n_best, RowLogprobs::kMaxBest), place.scratch)) {

@@ -11,12 +11,12 @@ const float kNan = std::nanf(""), kInf = std::numeric_limits<float>::infinity();
 constexpr std::uint32_t kTag = 500, kStride = 64;
 
 struct Step {
-  std::uint32_t vocab = 0;
+  std::uint32_t vocab = 0, n_logprobs = 0;
   std::vector<StepRow> rows;
   std::vector<SampleRow> samples;
   std::vector<float> logits;
   std::vector<IdBias> biases;
-  std::vector<std::uint32_t> bars, history;
+  std::vector<std::uint32_t> ids, history;
   std::vector<Cell> cells;
   std::vector<RowReadback> readback;
   std::vector<RowLogprobs> logprobs;
@@ -25,7 +25,7 @@ struct Step {
     SampleArgs a;
     a.rows = rows.data(), a.samples = samples.data(), a.n = static_cast<std::uint32_t>(samples.size());
     a.logits = logits.data(), a.vocab = vocab, a.tag = kTag;
-    a.biases = biases.data(), a.bars = bars.data();
+    a.biases = biases.data(), a.ids = ids.data();
     a.history = history.data(), a.history_stride = kStride;
     a.cells = cells.data(), a.readback = readback.data(), a.logprobs = logprobs.data();
     return a;
@@ -88,13 +88,17 @@ Step random_step(std::uint32_t n, std::uint32_t vocab, std::uint64_t seed) {
     p.n_biases = static_cast<std::uint32_t>(rng() % 2 * (rng() % 5));
     for (std::uint32_t i = 0; i < p.n_biases; ++i)
       s.biases.push_back({static_cast<std::uint32_t>(rng() % (vocab + 1)), one_of(rng, {-100.0f, -1.0f, 0.1f, 5.0f, 100.0f})});
-    p.bar_begin = static_cast<std::uint32_t>(s.bars.size());
+    p.bar_begin = static_cast<std::uint32_t>(s.ids.size());
     p.n_bars = static_cast<std::uint32_t>(rng() % 2 * (rng() % 4));
-    for (std::uint32_t i = 0; i < p.n_bars; ++i) s.bars.push_back(static_cast<std::uint32_t>(rng() % (vocab + 1)));
-    p.n_best = one_of(rng, {kNone, kNone, 0u, 1u, 5u, 20u, 30u});
+    for (std::uint32_t i = 0; i < p.n_bars; ++i) s.ids.push_back(static_cast<std::uint32_t>(rng() % (vocab + 1)));
+    p.history_begin = static_cast<std::uint32_t>(s.ids.size());
+    if (rng() % 4 == 0) p.n_history = static_cast<std::uint32_t>(rng() % (row.position + 1));
+    for (std::uint32_t i = 0; i < p.n_history; ++i) s.ids.push_back(static_cast<std::uint32_t>(rng() % vocab));
+    p.n_best = one_of(rng, {0u, 1u, 5u, 20u, 30u});
+    if (rng() % 2 == 0) p.logprobs_row = s.n_logprobs++;
     s.samples.push_back(p);
   }
-  s.logprobs.resize(s.samples.size());
+  s.logprobs.resize(s.n_logprobs);
   return s;
 }
 
@@ -104,9 +108,10 @@ testing::AssertionResult same(const Step& got, const Step& want) {
         std::memcmp(&got.readback[r], &want.readback[r], sizeof(RowReadback)) != 0)
       return testing::AssertionFailure() << "row " << r << ": " << got.cells[r].id << " and not " << want.cells[r].id;
   }
-  for (std::size_t i = 0; i < want.samples.size(); ++i) {
+  if (got.history != want.history) return testing::AssertionFailure() << "the history";
+  for (std::size_t i = 0; i < want.logprobs.size(); ++i) {
     if (std::memcmp(&got.logprobs[i], &want.logprobs[i], sizeof(RowLogprobs)) != 0)
-      return testing::AssertionFailure() << "log-probabilities of sampled row " << i;
+      return testing::AssertionFailure() << "log-probabilities " << i;
   }
   return testing::AssertionSuccess();
 }
@@ -175,11 +180,10 @@ TEST(CudaSampleFeed, NoRowMattersToAnother) {
   for (std::size_t i = 0; i < all.samples.size(); ++i) {
     Step one = all;
     one.samples = {all.samples[i]};
-    one.logprobs.resize(1);
     const Step alone = run(one);
-    const std::uint32_t r = all.samples[i].row;
+    const std::uint32_t r = all.samples[i].row, k = all.samples[i].logprobs_row;
     EXPECT_EQ(std::memcmp(&alone.cells[r], &together.cells[r], sizeof(Cell)), 0);
-    EXPECT_EQ(std::memcmp(&alone.logprobs[0], &together.logprobs[i], sizeof(RowLogprobs)), 0);
+    if (k != kNone) EXPECT_EQ(std::memcmp(&alone.logprobs[k], &together.logprobs[k], sizeof(RowLogprobs)), 0);
   }
 }
 
