@@ -81,6 +81,7 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
 
 void SchedulerCore::State::add_sample(StepPlan& plan, Live& r, InFlightRow& row) {
   const SamplingParams& p = r.request->sampling;
+  ++stats.device_sampled;
   RowSample& s = plan.samples.emplace_back();
   s.row = row.row;
   s.output_index = row.output_index;

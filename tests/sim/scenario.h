@@ -42,6 +42,7 @@ struct Faults {
   actors::RouterFault router = actors::RouterFault::none;
   actors::SpillFault spill = actors::SpillFault::none;
   actors::LoraFault lora = actors::LoraFault::none;
+  bool append_history = false;  // SimDeviceOptions
 };
 
 Scenario make_scenario(std::uint64_t seed);

@@ -266,7 +266,7 @@ void World::deliver(Actor to, const Message& m) {
             if constexpr (std::is_same_v<M, Enqueue>) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
               send(Actor::stream, Actor::device,
-                   Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
+                   Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x), false, x.step->n_logprobs});
             } else if constexpr (std::is_same_v<M, CopyBlocks>) {
               send(Actor::stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
             }
