@@ -45,7 +45,7 @@ class LlamaOnHost final : public LlamaModel {
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
   Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override {
-    return argmax_batch_to_feed(logits, step, dst, event, stream);  // the choice is one function on the stream
+    return argmax_batch_to_feed(logits, step, dst, event, stream);
   }
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override {
     TROUPE_TRY(auto adapter, LoraAdapter::open(path, config_));
@@ -128,7 +128,6 @@ Result<void> LlamaOnHost::init() {
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
-  info_.supports_device_sampling = true;
 
   kernels::HostKernelsOptions k;
   k.exact = o.exact;

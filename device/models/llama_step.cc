@@ -74,6 +74,7 @@ ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, con
   info.max_step_tokens = options.max_step_tokens;
   info.max_logits_rows = options.max_logits_rows;
   info.supports_device_token_feed = true;
+  info.supports_device_sampling = true;
   info.max_sample_words = max_sample_words(options);
   info.has_ssm_layers = false;
   info.eos_ids = config.eos_ids;
