@@ -33,6 +33,7 @@ struct LlamaOptions {
   std::uint32_t context_limit = 0;                  // at most the model's context; 0 = the model's
   Shared<TokenTable> tokens;                        // for ModelInfo
   kernels::Target target = kernels::best_target();  // host; all give the same bits
+  std::uint32_t ssm_states = 0;                     // of a hybrid model: versions of recurrent state; 0 = depth + 1 for each slot
   std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
 };
 
