@@ -26,7 +26,12 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
       adapters(m.max_loras == 0 ? 0 : m.max_loras + 2) {  // slot 0, and one that is loaded while the others serve
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
-  for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  for (std::uint32_t i = m.has_ssm_layers ? m.ssm_states : 0; i > 0; --i) free_states.push_back(i - 1);
+  for (RouterSequence& s : sequences) {
+    s.table.reserve(table_capacity);
+    s.states.reserve(states_each());
+    s.state_ends.reserve(states_each());
+  }
   if (m.window != 0) window_fences.reserve(m.kv_blocks);
 }
 
@@ -60,6 +65,12 @@ DeviceFacts RouterCore::State::facts() const {
   f.free_ring_slots =
       static_cast<std::uint32_t>(std::count_if(ring.begin(), ring.end(), [](const RingSlot& r) { return r.use == RingSlot::Use::free; }));
   f.in_flight = in_flight;
+  if (model.has_ssm_layers) {
+    f.has_ssm = true;
+    f.ssm_total = model.ssm_states;
+    f.ssm_used = model.ssm_states - static_cast<std::uint32_t>(free_states.size());
+    f.ssm_sequences = static_cast<std::uint32_t>(free_states.size()) / states_each();
+  }
   return f;
 }
 
@@ -103,7 +114,8 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
   answer.request = m.request;
   ErrorCode code = s.refusal();
   if (code == ErrorCode::none && !s.has(m.adapter)) code = ErrorCode::adapter_gone;
-  if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
+  if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty() || s.free_states.size() < s.states_each()))
+    code = ErrorCode::slot_exhausted;
   const bool restore = m.restore.incarnation != 0;
   answer.restore = m.restore;
   if (code == ErrorCode::none && restore) answer.error = s.refuse_restore(m);
@@ -118,7 +130,11 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
     auto output = std::move(q.output);
+    auto states = std::move(q.states), ends = std::move(q.state_ends);
     q = {};
+    q.states = std::move(states);
+    q.state_ends = std::move(ends);
+    (void)s.take_states(q);
     q.table = std::move(table);
     q.output = std::move(output);
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
@@ -126,7 +142,7 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     q.adapter = m.adapter;
     q.slot = s.free_slots.back();
     s.free_slots.pop_back();
-    if (s.config.prefix_cache && m.params && m.params->prompt.size() + m.output.size() <= s.model.context_length) {
+    if (s.config.prefix_cache && !s.model.has_ssm_layers && m.params && m.params->prompt.size() + m.output.size() <= s.model.context_length) {
       q.keep_history(m.params, m.output, s.model.context_length);
       s.publish_next(q);
     }

@@ -6,6 +6,9 @@
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
 //   - a block, a slot or a ring slot returns only when no open ticket and no copy in flight names it (R3, R4);
 //   - a block in the prefix cache holds settled positions only and is never written again (R3);
+//   - of a model with recurrent layers, a sequence has depth + 1 versions of its state from its opening to its fence: the one
+//     as of settled_len, and one for each of its rows in flight, each of which reads the one before; no step in flight that
+//     counts writes the settled one, so that a redo reads it again, and nothing is copied (R2, R3);
 //   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
 // Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
@@ -31,6 +34,8 @@ enum class RouterFault : std::uint8_t {
   lora_in_flight,     // R9: the table changes while tickets in flight name the adapter that goes
   lora_at_finish,     // R9: users are counted at their finish, not at the fence
   free_before_copy,   // R3: blocks return while a save still reads them
+  newest_state,       // R2: after a rollback the newest version of the recurrent state is read, not the settled one
+  states_at_finish,   // R3: versions return while steps in flight name them
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
 };
 

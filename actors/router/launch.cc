@@ -174,6 +174,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     }
     d.mask = row.mask;
     d.adapter_slot = row.adapter.slot;
+    next_state(s, row.n_tokens, d);
     d.wants_token = row.readback != RowReadback::none;
     d.sampled = row.readback == RowReadback::sample;
     if (row.readback == RowReadback::logits) d.logits_row = step.n_logits++;

@@ -15,6 +15,9 @@ SchedulerCore::State::State(const SchedulerConfig& c, const ModelInfo& m)
   pipeline.resize(depth);
   facts.total_blocks = facts.free_blocks = m.kv_blocks;
   facts.total_slots = facts.free_slots = m.n_slots;
+  facts.has_ssm = m.has_ssm_layers;
+  facts.ssm_total = m.ssm_states;
+  facts.ssm_sequences = m.ssm_states / (depth + 1);
   running.reserve(max_batch);
 }
 

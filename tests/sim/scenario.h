@@ -49,6 +49,8 @@ Scenario make_scenario(std::uint64_t seed);
 // The same with LoRA adapters: requests that name some, and commands between them. What a stream has to be follows from
 // the generation that the request is bound to.
 Scenario make_lora_scenario(std::uint64_t seed);
+// The same of a model with recurrent layers, whose versions of state are now and then too few for all requests.
+Scenario make_hybrid_scenario(std::uint64_t seed);
 // Runs its first `events` client events (0: all).
 Outcome run_scenario(const Scenario& scenario, const Faults& faults = {}, std::size_t events = 0, bool keep_log = false);
 // Runs it once more, recorded; where the recording is, and the command to look at it.
