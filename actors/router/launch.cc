@@ -229,6 +229,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   }
   if (answer.error.code == ErrorCode::kv_exhausted) ++s.stats.kv_refusals;
   if (answer.error.code == ErrorCode::ring_exhausted) ++s.stats.ring_refusals;
+  s.reap();
   s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));

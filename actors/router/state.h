@@ -50,6 +50,14 @@ struct alignas(64) RouterSequence {
   std::vector<std::uint32_t> state_ends;
   std::uint32_t settled_state = 0;
   std::uint32_t launched_state = 0;
+  // Version `base_at` is not in the ring of `states` but this one: a snapshot from which the sequence began, or its own settled
+  // state, which is kept. Until a later version has settled, redone rows read it again.
+  std::uint32_t base = kNoSlot;
+  std::uint32_t base_at = 0;
+  std::uint32_t base_end = 0;
+  std::uint32_t checkpoint = kNoSlot;  // the newest kept state behind what it was opened with: a snapshot once it leaves
+  std::uint32_t checkpoint_end = 0;
+  std::uint32_t cut_first = 0, cut_second = 0;  // Opened's
 
   // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (they may
   // run ahead of what is settled), and how far they are published.
@@ -209,13 +217,34 @@ struct RouterCore::State {
   // core.cc
   void find_prefix(RouterSequence& s);
 
+  // snapshots.cc
+  // Versions that are kept: pinned by sequences (base, checkpoint), or a snapshot in the prefix cache, or both.
+  struct Kept {
+    std::uint32_t pins = 0;
+    BlockId block = kNoBlock;  // a snapshot: of the state behind this one
+    std::uint64_t used = 0;
+  };
+  std::vector<Kept> kept;  // by version
+  std::uint32_t idle_snapshots = 0;  // that nobody pins
+  std::uint64_t uses = 0;
+  std::optional<std::uint32_t> take_version();
+  void pin(std::uint32_t version);
+  void unpin(std::uint32_t version);
+  bool make_snapshot(std::uint32_t version, device::PrefixCache::Ref block);
+  void reap();
+  void keep_state(RouterSequence& s);
+  void keep_checkpoint(RouterSequence& s);
+  void find_snapshot(RouterSequence& s);
+
   // recurrent.cc
+  std::uint32_t free_versions() const { return static_cast<std::uint32_t>(free_states.size()) + idle_snapshots; }
+  std::uint32_t state_end(const RouterSequence& s, std::uint32_t v) const;
   std::uint32_t states_each() const { return model.has_ssm_layers ? depth + 1 : 0; }  // versions that a sequence has
-  bool take_states(RouterSequence& s);
+  void take_states(RouterSequence& s);
   void give_states(RouterSequence& s);
   // The versions that a row of n_tokens more reads and writes.
   void next_state(RouterSequence& s, std::uint32_t n_tokens, DeviceRow& row) const;
-  void settle_state(RouterSequence& s) const;
+  void settle_state(RouterSequence& s);
   std::string check_states(std::vector<std::uint32_t>& owners) const;
 
   // spill.cc

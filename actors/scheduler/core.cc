@@ -152,6 +152,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
       r->launched = r->settled = r->opened_len = m.cached_len;
+      r->cut_first = m.cut_first;
+      r->cut_second = m.cut_second;
       r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;

@@ -234,6 +234,8 @@ void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::stri
                                                        : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
     if (!right) broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
   }
+  // It began behind a snapshot, and reads it again if the row is redone.
+  if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
   const auto clash = [&](const std::string& who) {
     broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
   };

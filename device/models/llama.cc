@@ -126,6 +126,9 @@ Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
   if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
+  if (o.ssm_states <= o.max_depth) {
+    return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
+  }
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");

@@ -22,7 +22,7 @@ TEST(Hybrid, ThousandsOfSeedsBreakNoRule) {
     coverage.add(outcome.coverage);
   }
   for (const Path path : {Path::steps_ahead, Path::fed_rows, Path::overruns, Path::redone_rows, Path::stale_results, Path::preemptions,
-                          Path::resumes, Path::retries, Path::released_at_fence, Path::step_failed_late, Path::half_enqueued})
+                          Path::resumes, Path::retries, Path::prefix_hits, Path::prefix_reclaimed, Path::released_at_fence, Path::step_failed_late, Path::half_enqueued})
     EXPECT_GT(coverage[path], 0u) << static_cast<int>(path);
 }
 
@@ -46,6 +46,18 @@ TEST(Hybrid, RestoringTheNewestInsteadOfTheSettledVersionIsFound) {
 TEST(Hybrid, GivingVersionsBackAtTheFinishIsFound) {
   std::string violation;
   EXPECT_NE(found(RouterFault::states_at_finish, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, GivingUpASnapshotThatIsReadIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::evict_in_use, 3000, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, ASnapshotOfAnotherPositionIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::shift_snapshot, 500, violation), 0u);
   std::printf("%s\n", violation.c_str());
 }
 
