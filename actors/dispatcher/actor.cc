@@ -61,6 +61,7 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
       [this](const ReplicaLost& m) { handle(this, m); },
       [this](const ReplicaReport& m) { handle(this, m); },
       [this](const Reclaimed& m) { handle(this, m); },
+      [this](const Delivered& m) { handle(this, m); },
       [this](const Tick& m) {
         if (timer_.due(now_ns(), *this, post_)) handle(this, m);
       },
@@ -99,7 +100,7 @@ void DispatcherShell::put(SubmitReply&& m) {
 }
 
 void DispatcherShell::put(Admit&& m) {
-  if (m.attempt == 0 && m.request == request_) open(m.id);
+  if (m.attempt == 0 && m.request.get() == request_.get()) open(m.id);
   to_scheduler(std::move(m));
 }
 

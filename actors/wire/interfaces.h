@@ -93,7 +93,7 @@ namespace troupe::actors {
 using DispatcherActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
                      caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>, caf::reacts_to<LoraBound>,
-                     caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>, caf::reacts_to<Reclaimed>, caf::reacts_to<Tick>>;
+                     caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>, caf::reacts_to<Reclaimed>, caf::reacts_to<Delivered>, caf::reacts_to<Tick>>;
 
 using SchedulerActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
