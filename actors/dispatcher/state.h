@@ -93,6 +93,7 @@ struct DispatcherCore::State {
     std::uint32_t next = 0;                // replica
     std::optional<std::uint32_t> at{};     // whose answer is awaited
     std::uint64_t sent = 0;                // LoraSubmit::id of that
+    std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
     std::optional<std::uint32_t> source{};  // promote: who has it; until it was fetched
     Shared<AdapterImage> image{};
     LoraAck ack{};  // of the last that did it

@@ -334,7 +334,11 @@ void World::take_up(End to, const M& m) {
       call(to, p.lora, m, p.lora_out);
       break;
     case Actor::loader:
-      if constexpr (std::is_same_v<M, LoadAdapter>) send(to, own(Actor::lora), AdapterLoaded{{}, m.id, p.device.load(m)});
+      if constexpr (std::is_same_v<M, LoadAdapter>) {
+        LoadAdapter load = m;
+        if (m.image) load.path.assign(m.image->bytes.begin(), m.image->bytes.end());
+        send(to, own(Actor::lora), AdapterLoaded{{}, m.id, p.device.load(load)});
+      }
       if constexpr (std::is_same_v<M, ReadAdapter>) {
         const std::string& file = p.loaded[{m.slot, 0}];
         send(to, own(Actor::lora), AdapterRead{{}, m.id, Shared<AdapterImage>::of(AdapterImage{{file.begin(), file.end()}}), {}});
