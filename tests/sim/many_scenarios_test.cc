@@ -20,9 +20,9 @@ TEST(ManyScenarios, OneGpuDies) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     WorldOptions o = several(seed, 3);
     o.devices.assign(3, o.device);
-    o.devices[1].lose_at = 4 + seed % 12;
+    o.devices[1].lose_at = 2 + seed % 8;
     Life life(o);
-    for (std::uint64_t client = 1; client <= 12; ++client) life.post(stopping(client, 5, 24));
+    for (std::uint64_t client = 1; client <= 12; ++client) life.post(greedy_request(client, 5, 24));
     life.finish();
     World& w = life.world;
     EXPECT_EQ(w.dispatcher().stats().lost, 1u) << seed;
