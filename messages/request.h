@@ -33,6 +33,10 @@ struct SamplingParams {
   Optional<std::uint32_t> logprobs{};           // the chosen token's, and that many best (at most kMaxLogprobs)
   static constexpr std::uint32_t kMaxLogprobs = ReadLogprobs::kMaxBest;
 
+  // A longer list of biases is not brought to the device with every row: the host samples.
+  static constexpr std::size_t kMaxDeviceBiases = 300;
+
+  bool may_sample_on_device() const { return logit_bias.size() <= kMaxDeviceBiases; }
   // Whether the ids before a token bear on its choice.
   bool penalizes() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
   // Whether a token has to be sampled. False: the device's masked argmax is the answer.

@@ -33,11 +33,10 @@ RowMask SchedulerCore::State::mask_for(const Live& r, std::uint32_t output_index
 }
 
 // Who chooses output `output_index`. The device's masked argmax knows two barred ids and no sampling; a device that samples
-// knows all that a request can ask for, but for a long list of biases, which would have to be brought with every row.
+// knows all that a request can ask for.
 RowReadback SchedulerCore::State::chooser(const Live& r, std::uint32_t output_index) {
-  constexpr std::size_t kMaxBiases = 300;
   if (!r.samples && !(r.bars(output_index) && barred(r, output_index).size() > 2)) return RowReadback::argmax;
-  const bool device = model.supports_device_sampling && r.request->sampling.logit_bias.size() <= kMaxBiases;
+  const bool device = model.supports_device_sampling && r.request->sampling.may_sample_on_device();
   return device ? RowReadback::sample : RowReadback::logits;
 }
 
