@@ -42,6 +42,8 @@
   X(Watch)                 \
   X(EventDone)             \
   X(Completed)             \
+  X(RecordEvent)           \
+  X(EventRecorded)         \
   X(CopyBlocks)            \
   X(CopyDone)              \
   X(WriteState)            \

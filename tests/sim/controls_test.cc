@@ -52,6 +52,8 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                                          Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, 100},
                                          Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, 100},
                                          Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, 100},
+                                         Control{"WaitUnrecorded", {{}, RouterFault::wait_unrecorded, {}}, 100},
+                                         Control{"TrustHalfCopy", {{}, RouterFault::trust_half_copy, {}}, 2000},
                                          Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
                                          Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),
                          [](const auto& info) { return info.param.name; });

@@ -67,6 +67,8 @@ enum class Path : std::uint8_t {
   read_errors,
   damaged_files,
   copy_errors,
+  copies_ordered,
+  mark_errors,
   retries,
   failed_rows,
   count,
@@ -127,6 +129,8 @@ inline const char* name(Path path) {
                                           "read_errors",
                                           "damaged_files",
                                           "copy_errors",
+                                          "copies_ordered",
+                                          "mark_errors",
                                           "retries",
                                           "failed_rows"};
   static_assert(sizeof names / sizeof *names == static_cast<std::size_t>(Path::count));

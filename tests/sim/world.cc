@@ -50,7 +50,8 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
 actors::Sender World::sender_of(Actor actor) {
   constexpr actors::Sender kSenders[] = {
       actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router, actors::Sender::stream,
-      actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,     actors::Sender::lora,   actors::Sender::loader};
+      actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,     actors::Sender::lora,   actors::Sender::loader,
+      actors::Sender::copy_stream};
   return kSenders[static_cast<int>(actor)];
 }
 
@@ -116,6 +117,8 @@ template <class M>
 void World::route(Actor self, M m) {
   if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
   if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
+  if constexpr (std::is_same_v<M, RecordEvent>) witness_.record(m);
+  if constexpr (std::is_same_v<M, ReadState>) witness_.read_state(m);
   if constexpr (std::is_same_v<M, CopyBlocks>) witness_.copy(m);
   if constexpr (std::is_same_v<M, Saved>) witness_.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
@@ -193,8 +196,10 @@ void World::route(Actor self, M m) {
     send(self, Actor::router, std::move(m));
   else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>)
     send(self, Actor::spill, std::move(m));
-  else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, CopyBlocks>)
+  else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>)
     send(self, Actor::stream, std::move(m));
+  else if constexpr (std::is_same_v<M, CopyBlocks>)
+    send(self, options_.device.copy_stream ? Actor::copy_stream : Actor::stream, std::move(m));
   else if constexpr (std::is_same_v<M, Sample>)
     send(self, Actor::sampler, std::move(m));
   else if constexpr (std::is_same_v<M, Ended>)
@@ -212,6 +217,8 @@ void World::observe(const M& m) {
     witness_.apply(m.effect);
   else if constexpr (std::is_same_v<M, Completed>)
     witness_.completed(m);
+  else if constexpr (std::is_same_v<M, EventRecorded>)
+    witness_.recorded(m);
   else if constexpr (std::is_same_v<M, CopyDone>)
     witness_.copy_done(m);
 }
@@ -263,6 +270,8 @@ void World::deliver(Actor to, const Message& m) {
             break;
           case Actor::stream:
             if constexpr (std::is_same_v<M, ChangeTable>) send(Actor::stream, Actor::router, TableChanged{{}, device_.change(x)});
+            if constexpr (std::is_same_v<M, RecordEvent>)
+              send(Actor::stream, Actor::router, EventRecorded{{}, x.mark, x.place, device_.record(x)});
             if constexpr (std::is_same_v<M, Enqueue>) {
               const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
               send(Actor::stream, Actor::device,
@@ -270,6 +279,10 @@ void World::deliver(Actor to, const Message& m) {
             } else if constexpr (std::is_same_v<M, CopyBlocks>) {
               send(Actor::stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
             }
+            break;
+          case Actor::copy_stream:
+            if constexpr (std::is_same_v<M, CopyBlocks>)
+              send(Actor::copy_stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
             break;
           case Actor::spill:
             call(to, *spill_, x, spill_out_);
@@ -302,7 +315,7 @@ void World::deliver(Actor to, const Message& m) {
 // A timer that is due; with nothing else to do, time jumps to the next one.
 bool World::fire_timer(bool idle) {
   int next = -1;
-  for (int i = 0; i < 10; ++i)
+  for (int i = 0; i < 11; ++i)
     if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
   if (next < 0 || (!idle && *timers_[next] > now_)) return false;
   now_ = std::max(now_, *timers_[next]);
@@ -323,7 +336,7 @@ bool World::step() {
   if (fire_timer(ready_.empty() && !device)) return true;
   if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
     recorder_.at_the_edge();
-    if (auto done = device_.run_head()) send(Actor::edge, Actor::device, std::move(*done));
+    if (auto done = device_.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0)) send(Actor::edge, Actor::device, std::move(*done));
     return true;
   }
   if (ready_.empty()) return false;

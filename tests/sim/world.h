@@ -110,12 +110,12 @@ class World {
   bool keep_log = false;
 
  private:
-  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill, lora, loader };
+  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill, lora, loader, copy_stream };
   using Message =
       std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
                    Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
-                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged>;
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, RecordEvent, EventRecorded>;
   struct Queue {
     Actor from;
     Actor to;
@@ -179,7 +179,7 @@ class World {
   actors::LoraOutbox lora_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::optional<TimeNs> timers_[10];  // by actor
+  std::optional<TimeNs> timers_[11];  // by actor
   std::vector<SubmitReply> replies_;
   std::map<std::uint64_t, Stream> streams_;
   std::vector<Accepting> accepted_;  // by generation - 1
