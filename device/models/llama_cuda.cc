@@ -155,6 +155,7 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   TROUPE_TRY(const auto target, driver_.kernel_target());
   // How one mma rounds inside is the machine's own.
   info_ = llama_info(c, weights, o, "cuda/" + target + "/bf16/kv-bf16");
+  info_.streams = 2;
 
   TROUPE_TRY(weights_, on_device(weights, c, memory_, driver_));
   TROUPE_TRY(double* const inv_freq, memory_.get<double>(c.inv_freq.size()));
@@ -364,15 +365,15 @@ Result<void> LlamaOnCuda::check_copy(std::span<const BlockId> blocks) const {
 
 Result<void> LlamaOnCuda::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
-  TROUPE_TRY(on_stream(stream));
-  kernels::launch_read_blocks(kv_, blocks, to, native_);
+  TROUPE_TRY(void* const native, driver_.native_stream(stream));
+  kernels::launch_read_blocks(kv_, blocks, to, native);
   return driver_.launched(stream);
 }
 
 Result<void> LlamaOnCuda::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
-  TROUPE_TRY(on_stream(stream));
-  kernels::launch_write_blocks(kv_, blocks, from, native_);
+  TROUPE_TRY(void* const native, driver_.native_stream(stream));
+  kernels::launch_write_blocks(kv_, blocks, from, native);
   return driver_.launched(stream);
 }
 

@@ -2,7 +2,8 @@
 //
 // Weights are on the device as they are stored. A step's parameters (rows, ids, table changes, cell arrays) go up by one copy
 // from the step's upload memory; then its kernels, the copies of what the host reads and the event follow on the same stream,
-// so stream order is all the order there is. One stream only. Nothing here waits but create() and load_adapter().
+// so stream order is all the order there is. All steps go on one stream; copies of KV blocks go on it or on another, by another
+// thread, and who enqueues them orders them against the steps (info().streams). Nothing here waits but create() and load_adapter().
 //
 // A decode step (every row one token, every row wants one, no adapters) is filled up to a power of two of rows and replayed as a
 // graph, captured when its size first comes: all that changes between two such steps is in device memory or in the launches

@@ -103,10 +103,10 @@ class SimDevice {
     std::vector<float> logits;
   };
   struct Work {  // a step, a mark, or a copy
-    Shared<LaunchedStep> step;
-    CopyBlocks copy;
-    std::optional<std::uint32_t> mark;   // of this place
-    std::uint64_t marks_before = 0;      // copy: how often its place's event has to be complete
+    Shared<LaunchedStep> step{};
+    CopyBlocks copy{};
+    std::optional<std::uint32_t> mark{};  // of this place
+    std::uint64_t marks_before = 0;       // copy: how often its place's event has to be complete
   };
   struct Mark {  // by place; how often its event was recorded, and was complete
     std::uint64_t recorded = 0, complete = 0;

@@ -281,8 +281,11 @@ void World::deliver(Actor to, const Message& m) {
             }
             break;
           case Actor::copy_stream:
-            if constexpr (std::is_same_v<M, CopyBlocks>)
-              send(Actor::copy_stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
+            if constexpr (std::is_same_v<M, CopyBlocks>) {
+              const DeviceError error = device_.enqueue(x);
+              unsafe_ = unsafe_ || (!x.out && error.phase == DeviceError::Phase::forward);
+              send(Actor::copy_stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, error});
+            }
             break;
           case Actor::spill:
             call(to, *spill_, x, spill_out_);

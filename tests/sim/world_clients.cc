@@ -65,7 +65,8 @@ void World::end(const Finish& f) {
   // R7: one failure is retried; an error needs a second one, or a device that is gone.
   const bool of_lora = f.error.code == ErrorCode::unknown_adapter || f.error.code == ErrorCode::adapter_gone;
   if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
-  if (f.reason == FinishReason::error && !of_lora && !device_core_.lost() && witness_.hits(f.request) < 2)
+  const bool lost = device_core_.lost() || (unsafe_ && f.error.code == ErrorCode::device_lost);
+  if (f.reason == FinishReason::error && !of_lora && !lost && witness_.hits(f.request) < 2)
     broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
 }
 
