@@ -157,7 +157,7 @@ void Witness::order(const CopyBlocks& m) {
 
 void Witness::copy(const CopyBlocks& m) {
   order(m);
-  Copy c{m.copy, m.out, {}, m.blocks};
+  Copy c{m.copy, m.out, {}, m.blocks, m.handles.order != 0};
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
@@ -176,6 +176,8 @@ void Witness::copy(const CopyBlocks& m) {
 void Witness::copy_done(const CopyDone& m) {
   const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.ticket == m.copy; });
   if (copy == copies_.end()) return;
+  // Nothing says when it is over, nor is it before the next step's work: it may write at any time.
+  if (m.error.code == ErrorCode::device_failed && m.error.phase == DeviceError::Phase::forward && copy->beside && !copy->out) return;
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
       s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));

@@ -88,6 +88,7 @@ class Witness {
     bool out = false;
     SeqId seq;  // out: that is saved
     std::vector<BlockId> blocks;
+    bool beside = false;  // on another stream than the steps'
   };
   struct Order {  // by place
     Ticket mark;           // that is to be recorded
@@ -114,7 +115,7 @@ class Witness {
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
   std::vector<Save> saves_;
-  std::vector<Copy> copies_;  // in flight
+  std::vector<Copy> copies_;  // in flight, or may be
   std::vector<Order> orders_;
   std::vector<std::uint32_t> hits_;
   std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
