@@ -30,7 +30,7 @@ struct TokenTable {
 struct ModelInfo {
   std::string name;           // "SmolLM2 135M Instruct"
   std::string architecture;   // "llama"
-  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1)
+  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1), but for ".../cublaslt"
   std::uint32_t vocab_size = 0;
   std::uint32_t n_layers = 0;
   std::uint32_t context_length = 0;     // positions 0 .. context_length - 1
