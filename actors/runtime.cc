@@ -21,6 +21,7 @@
 #include "actors/spill/actor.h"
 #include "actors/spill/posix_files.h"
 #include "actors/stream/actor.h"
+#include "actors/stream/copy_actor.h"
 #include "actors/wire.h"
 
 namespace troupe {
@@ -41,6 +42,7 @@ Error check(const RuntimeOptions& o, const ModelInfo& m) {
   if (o.depth == 0 || o.depth > 8) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 8");
   if (o.max_batch == 0) return bad("max_batch is 0; at least one request must be able to run");
   if (o.max_live == 0) return bad("max_live is 0; at least one request must be let in");
+  if (o.streams == 0 || o.streams > 2) return bad("streams is " + std::to_string(o.streams) + "; it must be 1, or 2: one for steps, one for copies");
   if (o.step_tokens == 0) return bad("step_tokens is 0; a step needs room for at least one token");
   if (o.step_timeout <= std::chrono::nanoseconds::zero()) return bad("step_timeout must be above 0");
   if (o.spin < std::chrono::nanoseconds::zero()) return bad("spin must not be negative");
@@ -132,7 +134,8 @@ Result<void> Runtime::Impl::start() {
     if (model->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
     TROUPE_TRY(spilled, PosixStateFiles::open(options.spill_dir));
   }
-  const CopyPlaces places{spilled ? kSpillPlaces : 0, std::min(kSpillBlocks, info.kv_blocks), model->kv_block_bytes()};
+  const CopyPlaces places{spilled ? kSpillPlaces : 0, std::min(kSpillBlocks, info.kv_blocks), model->kv_block_bytes(),
+                          std::min(options.streams, info.streams) > 1};
   std::random_device entropy;
   seed_base = std::uint64_t{entropy()} << 32 | entropy();
 
@@ -141,6 +144,7 @@ Result<void> Runtime::Impl::start() {
   const DeviceSetup setup{driver.get(), {model->cells_bytes(), model->upload_bytes()}, depth + 1, options.step_timeout.count(), places};
   configs.dispatcher.max_live = options.max_live;
   configs.router.depth = depth;
+  configs.router.fault = options.router_fault;
   configs.scheduler.router_incarnation = configs.router.incarnation;
   configs.scheduler.depth = depth;
   configs.scheduler.max_batch = options.max_batch;
@@ -179,6 +183,9 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   } else {
     p.stream = system->spawn<StreamShell>(counts, stream);
   }
+  if (started.copy_stream != 0) {
+    p.copy_stream = system->spawn<CopyStreamShell, caf::detached>(counts, driver.get(), model.get(), options.depth + 1, kSpillPlaces);
+  }
   if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, configs.spill, info, spilled);
   p.router = system->spawn<RouterShell>(counts, configs.router, info);
   p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
@@ -194,6 +201,10 @@ void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   if (peers->spill) caf::anon_send(peers->spill, everyone);
   caf::anon_send(peers->stream, everyone);
   caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
+  if (peers->copy_stream) {
+    caf::anon_send(peers->copy_stream, everyone);
+    caf::anon_send(peers->copy_stream, AttachStream{started.copy_stream, {}});
+  }
   caf::anon_send(peers->router, everyone);
   caf::anon_send(peers->scheduler, everyone);
   if (peers->lora) {
@@ -268,6 +279,7 @@ Result<void> Runtime::Impl::stop_device() {
   if (!gone) return gone;
   if (!torn) return Error{ErrorCode::internal, "the router did not settle its steps in time"};
   end(peers->stream);
+  if (peers->copy_stream) end(peers->copy_stream);
   end(peers->device);
   return result;
 }
@@ -286,6 +298,7 @@ Result<void> Runtime::Impl::give_back(Result<void> first) {
   if (peers) {
     end(peers->router);
     end(peers->stream);
+    if (peers->copy_stream) end(peers->copy_stream);
     end(peers->device);
   }
   spilled.reset();

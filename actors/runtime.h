@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "actors/lora/core.h"
+#include "actors/router/core.h"
 #include "actors/scheduler/core.h"
 #include "actors/trace/options.h"
 #include "device/model.h"
@@ -39,7 +40,9 @@ struct RuntimeOptions {
   std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;                  // a request with no more full KV blocks than that is computed again
+  std::uint32_t streams = 2;  // of the device, at most; the second, where the model takes one (CUDA), is for those copies, beside the steps
   actors::SchedulerFault fault = actors::SchedulerFault::none;
+  actors::RouterFault router_fault = actors::RouterFault::none;
   TraceOptions trace{};  // recording of messages
 };
 

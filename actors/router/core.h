@@ -32,6 +32,8 @@ enum class RouterFault : std::uint8_t {
   lora_at_finish,     // R9: users are counted at their finish, not at the fence
   free_before_copy,   // R3: blocks return while a save still reads them
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
+  wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
+  trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
 };
 
 struct RouterConfig {
@@ -58,10 +60,11 @@ struct RouterStats {
   std::uint64_t save_failures = 0;
   std::uint64_t restores = 0;  // sequences that came back
   std::uint64_t restore_failures = 0;
+  std::uint64_t marks = 0;  // events recorded for a copy on another stream to wait for
 };
 
 using RouterOutbox =
-    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, RecordEvent, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
 
 class RouterCore {
  public:
@@ -78,6 +81,7 @@ class RouterCore {
   void on(const Lora& m, TimeNs now, RouterOutbox& out);
   void on(const TableChanged& m, TimeNs now, RouterOutbox& out);
   void on(const Completed& m, TimeNs now, RouterOutbox& out);
+  void on(const EventRecorded& m, TimeNs now, RouterOutbox& out);
   void on(const CopyDone& m, TimeNs now, RouterOutbox& out);
   void on(const StateWritten& m, TimeNs now, RouterOutbox& out);
   void on(const StateRead& m, TimeNs now, RouterOutbox& out);

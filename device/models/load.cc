@@ -98,6 +98,8 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
   out.max_graphs = options.max_graphs;
+  out.gemm = options.cublaslt ? Gemm::cublaslt : Gemm::own;
+  out.cublaslt = options.cublaslt_path;
   return out;
 }
 
@@ -173,6 +175,8 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   settings.tokens = out.text.table();
   if (out.driver->runs_kernels()) {
     TROUPE_TRY(out.model, LlamaCudaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
+  } else if (options.cublaslt) {
+    return Error{ErrorCode::unsupported, "cublaslt is for CUDA devices, and this is " + out.driver->name() + ": leave it out"};
   } else {
     TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
   }

@@ -107,18 +107,42 @@ TEST_P(CudaEquivalence, StreamsAreThoseOfEachRequestAlone) {
   expect_same(want, run(GetParam(), 3, requests, test::small_load(4)));
 }
 
-// Too few blocks for all: the newest gives way, and is computed again, or its blocks go to a file and come back.
+RuntimeOptions spilling(const std::string& folder) {
+  RuntimeOptions options;
+  options.spill_dir = testing::TempDir() + "/" + folder;
+  options.spill_min_blocks = 1;
+  std::filesystem::create_directories(options.spill_dir);
+  return options;
+}
+
+// Too few blocks for all: the newest gives way, and is computed again, or its blocks go to a file and come back, by copies
+// between the steps or on a stream beside them.
 TEST_P(CudaEquivalence, PreemptedRequestsComeBack) {
   const Streams want = alone();
   device::LoadOptions load = test::small_load(4);
   load.kv_blocks = 10;
   expect_same(want, run(GetParam(), 0, requests, load));
-  RuntimeOptions options;
-  options.spill_dir = testing::TempDir() + "/spill" + std::to_string(GetParam());
-  options.spill_min_blocks = 1;
-  std::filesystem::create_directories(options.spill_dir);
+  RuntimeOptions options = spilling("spill" + std::to_string(GetParam()));
+  options.streams = 1;
   expect_same(want, run(GetParam(), 0, requests, load, options));
+  EXPECT_EQ(fake_cuda::calls(Call::cudaStreamWaitEvent), 0u);
+  options.streams = 2;
+  expect_same(want, run(GetParam(), 0, requests, load, options));
+  EXPECT_GT(fake_cuda::calls(Call::cudaStreamWaitEvent), 3u);
   EXPECT_TRUE(std::filesystem::is_empty(options.spill_dir));
+}
+
+// Negative control: the copy is sent before the compute stream's actor has said that the event is recorded.
+TEST_F(CudaControl, AWaitForAnEventThatIsNotRecordedShows) {
+  device::LoadOptions load = test::small_load(4);
+  load.kv_blocks = 10;
+  RuntimeOptions wrong = spilling("unrecorded");
+  wrong.router_fault = actors::RouterFault::wait_unrecorded;
+  (void)run(2, 0, requests, load, wrong);
+  std::size_t caught = 0;
+  for (const std::string& report : fake_cuda::take_reports())
+    caught += report.find("the stream waits for nothing") != std::string::npos ? 1 : 0;
+  EXPECT_GT(caught, 0u);
 }
 
 // Redo: some launches, copies, captures and records fail now and then, some half-way in a step.
@@ -177,31 +201,32 @@ TEST(CudaScenario, PinnedPoison) {
 using Cell = std::tuple<Call, bool>;  // the call, sticky
 class LlamaCudaFault : public testing::TestWithParam<Cell> {
  protected:
-  static std::vector<Request> requests() {
+  // With files, there is a stream for copies too.
+  bool spills = false;
+  std::vector<Request> requests() const {
     std::vector<Request> out;
     for (std::uint64_t client = 1; client <= 3; ++client) {
       Request r = request(client);
       r.prompt.resize(5);
-      r.stop.max_tokens = 5;
+      r.stop.max_tokens = spills ? 14 : 5;
       out.push_back(r);
     }
     return out;
   }
-  static device::LoadOptions load() {
+  device::LoadOptions load() const {
     device::LoadOptions out = test::small_load(2);
     out.max_graphs = 1;  // so that graphs are evicted, too
     out.max_batch = 4;
     out.kv_blocks = 32;
     return out;
   }
-  static const Streams& undisturbed() {
-    static const Streams streams = [] {
+  const Streams& undisturbed() {
+    if (want_.empty()) {
       fake_cuda::reset();
-      Streams out = run(2, 0, requests(), load());
+      want_ = run(2, 0, requests(), load());
       fake_cuda::expect_clean();
-      return out;
-    }();
-    return streams;
+    }
+    return want_;
   }
 
   // Whether the call came that was to fail.
@@ -210,7 +235,9 @@ class LlamaCudaFault : public testing::TestWithParam<Cell> {
     fake_cuda::reset();
     if (at_start) fake_cuda::inject(fault);
     {
-      CudaRuntime on(kModel, load());
+      device::LoadOptions small = load();
+      if (spills) small.kv_blocks = 3;  // of 16 positions
+      CudaRuntime on(kModel, small, spills ? spilling("faults") : RuntimeOptions{});
       if (on.started()) {
         if (!at_start) fake_cuda::inject(fault);
         for (const Request& r : requests()) (void)on.submit(r);
@@ -246,20 +273,45 @@ class LlamaCudaFault : public testing::TestWithParam<Cell> {
     fake_cuda::reset();
     return met;
   }
+  void all_lives(const std::vector<std::uint64_t>& times) {
+    const auto [call, sticky] = GetParam();
+    const cudaError_t error = sticky ? cudaErrorIllegalAddress : cudaErrorInvalidValue;
+    bool met = false;
+    for (const bool at_start : {true, false}) {
+      for (const std::uint64_t nth : times) {
+        SCOPED_TRACE((at_start ? "from the start, time " : "while it runs, time ") + std::to_string(nth));
+        met = live({.call = call, .nth = nth, .error = error, .sticky = sticky}, at_start) || met;
+      }
+    }
+    EXPECT_TRUE(met) << "the call is never made";
+  }
+
+ private:
+  Streams want_;
 };
 
-TEST_P(LlamaCudaFault, EndsEverythingOnce) {
-  const auto [call, sticky] = GetParam();
-  const cudaError_t error = sticky ? cudaErrorIllegalAddress : cudaErrorInvalidValue;
-  bool met = false;
-  for (const bool at_start : {true, false}) {
-    for (const std::uint64_t nth : {1, 2, 7}) {
-      SCOPED_TRACE((at_start ? "from the start, time " : "while it runs, time ") + std::to_string(nth));
-      met = live({.call = call, .nth = nth, .error = error, .sticky = sticky}, at_start) || met;
-    }
-  }
-  EXPECT_TRUE(met) << "the call is never made";
+TEST_P(LlamaCudaFault, EndsEverythingOnce) { all_lives({1, 2, 7}); }
+
+class SpillCudaFault : public LlamaCudaFault {
+ protected:
+  SpillCudaFault() { spills = true; }
+};
+
+TEST_P(SpillCudaFault, EndsEverythingOnce) { all_lives({1, 2, 3, 5, 8, 13, 40}); }
+
+std::string cell_name(const testing::TestParamInfo<Cell>& info) {
+  return std::string(fake_cuda::name(std::get<0>(info.param))) + (std::get<1>(info.param) ? "_sticky" : "_once");
 }
+
+// The calls that copies make.
+INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault,
+                         testing::Combine(testing::Values(Call::cudaSetDevice, Call::cudaStreamCreateWithFlags, Call::cudaStreamDestroy,
+                                                          Call::cudaStreamQuery, Call::cudaStreamWaitEvent,
+                                                          Call::cudaEventCreateWithFlags, Call::cudaEventRecord, Call::cudaEventQuery,
+                                                          Call::cudaEventDestroy, Call::cudaHostAlloc, Call::cudaFreeHost,
+                                                          Call::kernel_launch),
+                                          testing::Bool()),
+                         cell_name);
 
 INSTANTIATE_TEST_SUITE_P(Table, LlamaCudaFault,
                          testing::Combine(testing::Values(Call::cudaGetDeviceCount, Call::cudaSetDevice, Call::cudaDeviceGetAttribute,
@@ -272,9 +324,7 @@ INSTANTIATE_TEST_SUITE_P(Table, LlamaCudaFault,
                                                           Call::cudaGraphInstantiate, Call::cudaGraphLaunch, Call::cudaGraphDestroy,
                                                           Call::cudaGraphExecDestroy, Call::kernel_launch),
                                           testing::Bool()),
-                         [](const auto& info) {
-                           return std::string(fake_cuda::name(std::get<0>(info.param))) + (std::get<1>(info.param) ? "_sticky" : "_once");
-                         });
+                         cell_name);
 
 }  // namespace
 }  // namespace troupe

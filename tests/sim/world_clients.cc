@@ -130,7 +130,7 @@ void World::judge_error(const Finish& f) {
   if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
   if (f.reason != FinishReason::error || of_lora) return;
   if (options_.replicas > 0 && (f.error.code == ErrorCode::unavailable || f.attempt > options_.max_moves)) return;
-  if (options_.replicas == 0 && parts_[0]->device_core.lost()) return;
+  if (options_.replicas == 0 && (parts_[0]->device_core.lost() || (parts_[0]->unsafe && f.error.code == ErrorCode::device_lost))) return;
   std::uint32_t hits = 0;
   for (const auto& part : parts_) hits += part->witness.hits(f.request);
   if (hits < 2) broken("R7: " + label(f.request) + " failed, and " + std::to_string(hits) + " faults met it: " + f.error.what);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -31,6 +32,8 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
   out.depth = depth;
+  out.cublaslt = options.cublaslt;
+  if (const char* const path = std::getenv("TROUPE_CUBLASLT")) out.cublaslt_path = path;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
   return out;

@@ -39,6 +39,8 @@ po::options_description common_options() {
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
   add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("gemm", po::value<std::string>()->default_value("own")->value_name("WHOSE"),
+      "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on the batch");
   add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
   add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
   add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
@@ -85,6 +87,10 @@ CommonOptions to_common(const po::variables_map& values) {
   out.block_size = to_count(values, "block-size", 1, 1024);
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
+  const auto& gemm = values["gemm"].as<std::string>();
+  if (gemm != "own" && gemm != "cublaslt") throw po::error("--gemm must be own or cublaslt, and is " + gemm);
+  out.cublaslt = gemm == "cublaslt";
+  if (out.cublaslt && !out.cuda) throw po::error("--gemm cublaslt is for --device cuda:N");
   out.max_loras = to_count(values, "max-loras", 0, 1024);
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();

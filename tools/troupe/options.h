@@ -32,6 +32,7 @@ struct CommonOptions {
   std::uint32_t block_size = 16;
   std::uint32_t threads = 0;     // 0 = one per CPU
   bool exact = false;
+  bool cublaslt = false;         // CUDA: BF16 products by cuBLASLt; R1 does not hold then
   std::uint32_t max_loras = 0;   // adapter slots
   std::uint32_t max_lora_rank = 16;
   std::string spill_dir;         // empty = preempted requests are computed again
