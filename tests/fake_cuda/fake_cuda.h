@@ -33,7 +33,7 @@ namespace fake_cuda {
 #define FAKE_CUDA_CALLS(X)                                                                                                                 \
   X(cudaGetDeviceCount)                                                                                                                    \
   X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) \
-      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy)  \
+      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime)  \
           X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
               X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
                   X(cudaGraphExecDestroy) X(kernel_launch)
@@ -51,6 +51,7 @@ struct Options {
   int devices = 1;               // 0: cudaErrorNoDevice
   bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
   bool memory_pools = true;
+  bool timed_events = false;     // false: an event that takes the time is reported
   std::size_t device_bytes = 1u << 30;  // of one device
   std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't
 };

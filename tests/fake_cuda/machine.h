@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -52,6 +53,8 @@ struct CUevent_st {
   std::uint64_t recorded = 0;
   std::uint64_t completed = 0;
   bool captured = false;  // recorded on a stream that was being captured
+  bool timed = false;
+  std::chrono::steady_clock::time_point at;  // of the last completion
   fake_cuda::Clock clock;
 };
 
