@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# tools/gpu_bundle/check.sh BUNDLE: lets run-gpu run in an empty Debian root (debootstrap, minbase), without a driver: its programs
+# must start, the report must be whole, and one line must say that there is no GPU. Root only.
+set -euo pipefail
+
+bundle=$1
+work=$(mktemp -d "${TMPDIR:-/tmp}/gpu-bundle.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+say() { printf '%s\n' "gpu-bundle: $*" >&2; }
+
+say "an empty root by debootstrap"
+# From the machine's own package source.
+mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\{0,1\}\([^ ]*\).*/\2/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -1)
+debootstrap --variant=minbase bookworm "$work/root" ${mirror:+"$mirror"} >"$work/debootstrap.log" 2>&1 || { tail -5 "$work/debootstrap.log" >&2; exit 1; }
+cp -r "$bundle" "$work/root/bundle"
+for library in libcaf_core libicuuc libfmt; do
+  if find "$work/root/usr/lib" -name "$library*" | grep -q .; then say "the root is not empty: it has $library" && exit 1; fi
+done
+rc=0
+env -i PATH=/usr/bin:/bin chroot "$work/root" /bundle/run-gpu /report.txt >"$work/out" 2>&1 || rc=$?
+report=$work/root/report.txt
+fail() { say "$*"; cat "$report" "$work/out" >&2; exit 1; }
+[ "$rc" -eq 3 ] || fail "exit status $rc, not 3"
+[ "$(grep -c '^no GPU: .*cuda:0 cannot be used: this machine has no NVIDIA driver.*--device host:0$' "$report")" -eq 2 ] || fail "no line says why"
+grep -q '^the host device: a model answers  *passed' "$report" || fail "the program did not run"
+parts=$(sed -n '/^== summary/,$p' "$report" | grep -c -e ' passed ' -e ' not run: no GPU' -e ' left out: ')
+[ "$parts" -eq 13 ] || fail "$parts parts in the summary, not 13"
+! grep -q -e 'FAILED, ' -e 'did not end' "$report" || fail "a part failed"
+sed -n '/^== summary/,$p' "$report" >&2
+say "in an empty root: as it should be"
