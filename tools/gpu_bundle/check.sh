@@ -10,14 +10,14 @@ say() { printf '%s\n' "gpu-bundle: $*" >&2; }
 
 say "an empty root by debootstrap"
 # From the machine's own package source.
-mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\{0,1\}\([^ ]*\).*/\2/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -1)
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' | head -1)
 debootstrap --variant=minbase bookworm "$work/root" ${mirror:+"$mirror"} >"$work/debootstrap.log" 2>&1 || { tail -5 "$work/debootstrap.log" >&2; exit 1; }
 cp -r "$bundle" "$work/root/bundle"
 for library in libcaf_core libicuuc libfmt; do
   if find "$work/root/usr/lib" -name "$library*" | grep -q .; then say "the root is not empty: it has $library" && exit 1; fi
 done
 rc=0
-env -i PATH=/usr/bin:/bin chroot "$work/root" /bundle/run-gpu /report.txt >"$work/out" 2>&1 || rc=$?
+chroot "$work/root" /usr/bin/env -i PATH=/usr/bin:/bin /bundle/run-gpu /report.txt >"$work/out" 2>&1 || rc=$?
 report=$work/root/report.txt
 fail() { say "$*"; cat "$report" "$work/out" >&2; exit 1; }
 [ "$rc" -eq 3 ] || fail "exit status $rc, not 3"
