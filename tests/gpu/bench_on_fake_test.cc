@@ -37,6 +37,20 @@ TEST(RandomModel, IsReadAndIsTheSameEachTime) {
   EXPECT_EQ(loaded.value().file.tensors_by_type, (std::vector<std::pair<std::string, std::uint32_t>>{{"BF16", 20}}));
 }
 
+// A vocabulary that the tokenizer does not have.
+TEST(RandomModel, TheTokenizerGrowsWithTheVocabulary) {
+  ModelShape shape = *shape_named("tiny");
+  shape.vocab = 9000;
+  const std::string folder = testing::TempDir() + "/wide";
+  ASSERT_TRUE(write_random_model(shape, folder, kTokenizer));
+  const auto loaded = device::load_model(folder);
+  const auto tokenizer = device::load_model(kTokenizer);
+  ASSERT_TRUE(loaded) << loaded.error().what;
+  EXPECT_EQ(loaded.value().model->info().vocab_size, 9000u);
+  const char* const words = "no text has an unused8999 token";
+  EXPECT_EQ(loaded.value().text.encode(words).value(), tokenizer.value().text.encode(words).value());
+}
+
 TEST(RandomModel, SaysWhatIsMissing) {
   const auto written = write_random_model(*shape_named("tiny"), testing::TempDir() + "/none", "no-such-folder");
   ASSERT_FALSE(written);

@@ -206,7 +206,7 @@ Result<void> bench_gpu(Report& report, const std::string& model, const GpuBenchO
                    100.0 * decoder.step_bytes(batch) / copy_rate / (1e-3 * t.step_ms), "%");
         report.add(name + "from step to step", t.period_ms, "ms");
         report.add(name + "the device is busy", 100.0 * t.busy, "%");
-        report.add(name + "a step's end -> the next one's begin", t.gap_us, "us");
+        report.add(name + (depth == 1 ? "launch to await adds to a step" : "a step's end -> the next one's begin"), t.gap_us, "us");
         report.add(name + "to enqueue a step", t.enqueue_us, "us");
       }
       TROUPE_TRY(decoder.stop());

@@ -1,11 +1,13 @@
 #include "tools/bench/random_model.h"
 
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,35 @@ std::string config_json(const ModelShape& s) {
       s.width, s.ffn, s.layers, s.heads, s.kv_heads, s.head_dim, s.vocab, s.context);
 }
 
+Result<void> write_tokenizer(std::uint32_t vocab, const std::string& folder, const std::string& from) {
+  namespace json = boost::json;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::copy_file(from + "/tokenizer_config.json", folder + "/tokenizer_config.json", fs::copy_options::overwrite_existing, error);
+  std::ifstream in(from + "/tokenizer.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  json::value tokenizer = json::parse(text, error);
+  json::value* const model = !error && tokenizer.is_object() ? tokenizer.get_object().if_contains("model") : nullptr;
+  json::value* const tokens = model != nullptr && model->is_object() ? model->get_object().if_contains("vocab") : nullptr;
+  if (tokens == nullptr || !tokens->is_object()) {
+    return Error{ErrorCode::bad_file, fmt::format("{}/tokenizer.json: a tokenizer with a vocabulary is expected", from)};
+  }
+  std::int64_t next = 0;
+  for (const auto& [name, id] : tokens->get_object()) next = std::max(next, id.is_int64() ? id.get_int64() + 1 : 0);
+  if (const json::value* added = tokenizer.get_object().if_contains("added_tokens"); added != nullptr && added->is_array()) {
+    for (const json::value& token : added->get_array()) {
+      const json::value* id = token.is_object() ? token.get_object().if_contains("id") : nullptr;
+      if (id != nullptr && id->is_int64()) next = std::max(next, id->get_int64() + 1);
+    }
+  }
+  for (; next < vocab; ++next) tokens->get_object().emplace(fmt::format("unused{}", next), next);
+  std::ofstream out(folder + "/tokenizer.json", std::ios::binary);
+  out << json::serialize(tokenizer);
+  out.close();
+  if (!out) return Error{ErrorCode::io_failed, fmt::format("{}/tokenizer.json cannot be written", folder)};
+  return success();
+}
+
 }  // namespace
 
 std::optional<ModelShape> shape_named(std::string_view name) {
@@ -73,10 +104,7 @@ Result<void> write_random_model(const ModelShape& shape, const std::string& fold
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(folder, error);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    fs::copy_file(fs::path(tokenizer_from) / name, fs::path(folder) / name, fs::copy_options::overwrite_existing, error);
-    if (error) return Error{ErrorCode::not_found, fmt::format("{}/{} cannot be copied: {}", tokenizer_from, name, error.message())};
-  }
+  TROUPE_TRY(write_tokenizer(shape.vocab, folder, tokenizer_from));
   std::ofstream(folder + "/config.json") << config_json(shape);
 
   const std::vector<Matrix> all = matrices(shape);

@@ -17,8 +17,9 @@ struct ModelShape {
 // "llama-1b": the shape of Llama 3.2 1B (2.5 GB). "tiny": for tests.
 std::optional<ModelShape> shape_named(std::string_view name);
 
-// Writes config.json and model.safetensors into the folder, which is made, and copies the tokenizer of another model's folder beside
-// them; its vocabulary may be smaller. The same seed gives the same file. Errors: io_failed, not_found.
+// Writes config.json and model.safetensors into the folder, which is made, and beside them the tokenizer of another model's folder,
+// with tokens that no text has for the rest of the vocabulary. The same seed gives the same files. Errors: io_failed; bad_file: the
+// tokenizer is not there, or none.
 Result<void> write_random_model(const ModelShape& shape, const std::string& folder, const std::string& tokenizer_from, std::uint64_t seed = 1);
 
 }  // namespace troupe::tools
