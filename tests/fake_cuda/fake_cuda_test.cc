@@ -158,7 +158,7 @@ TEST_F(FakeCuda, TrapRingSlotReadBeforeItsEvent) {
   download();
   ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
   (void)bytes()[5];
-  claim_reports("read byte 5 of 64 page-locked bytes before an event or its stream said that the copy into it is complete");
+  claim_reports("read byte 5 of 64 page-locked bytes before an event or its stream said that what writes it is complete");
   download();
   finish();
   (void)bytes()[5];

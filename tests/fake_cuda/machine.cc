@@ -97,6 +97,14 @@ cudaError_t Machine::enqueue(CUstream_st& stream, Work work, const char* call) {
     pinned.hold(*hold.area, hold.ptr, hold.bytes, hold.access);
     stream.holds.push_back(hold);
   }
+  for (const Touched& t : work.touched) {
+    Pinned::Area* const area = pinned.find(t.memory, 1);
+    if (area == nullptr || !Pinned::starts_at(*area, t.memory)) continue;
+    if (Pinned::freed(*area)) report(fmt::format("{}: the kernel is given page-locked memory that was given back by cudaFreeHost", call));
+    const Hold hold{area, t.memory, Pinned::bytes(*area), t.writes ? Access::copy_in : Access::copy_out, seq};
+    pinned.hold(*area, hold.ptr, hold.bytes, hold.access);
+    stream.holds.push_back(hold);
+  }
   if (work.kind == Work::Kind::record) {
     work.event->captured = false;
     work.event->clock = stream.clock;

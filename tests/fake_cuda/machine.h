@@ -34,8 +34,9 @@ struct Work {
   cudaHostFn_t function = nullptr;
   void* context = nullptr;
   Kernel kernel;
-  CUevent_st* event = nullptr;  // record, wait
-  std::uint64_t count = 0;      // which record of the event
+  std::vector<Touched> touched;  // by the kernel
+  CUevent_st* event = nullptr;   // record, wait
+  std::uint64_t count = 0;       // which record of the event
 };
 
 // A copy's hold on page-locked memory until the host has seen its end.

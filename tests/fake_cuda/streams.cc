@@ -74,12 +74,22 @@ bool Entry::breaks_capture() {
   return breaks;
 }
 
-void launch(cudaStream_t stream, Kernel kernel) {
+void* device_address(void* of_host) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  const Pinned::Area* const area = m.pinned.find(of_host, 1);
+  return area == nullptr ? of_host : Pinned::stream_view(*area, of_host);
+}
+
+void launch(cudaStream_t stream, Kernel kernel) { launch(stream, {}, std::move(kernel)); }
+
+void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel) {
   Entry e(Call::kernel_launch, Entry::Needs::device);
   if (e.refused()) return void(Entry::done(e.error()));
   if (!e.usable(stream)) return void(Entry::done(cudaErrorInvalidResourceHandle));
   Work work;
   work.kernel = std::move(kernel);
+  work.touched = touched;
   (void)Entry::done(e.m.enqueue(*stream, std::move(work), e.name()));
 }
 
@@ -219,7 +229,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (e.refused()) return Entry::done(e.error());
   auto made = std::make_unique<CUevent_st>();
   made->timed = (flags & cudaEventDisableTiming) == 0;
-  if (made->timed && !e.m.options.timed_events) e.m.report("cudaEventCreateWithFlags: an event that takes the time makes every record slow");
+  if (made->timed && !e.m.options.timed_events)
+    e.m.report("cudaEventCreateWithFlags: an event that takes the time makes every record slow");
   made->device = fake_cuda::this_thread().device;
   *event = *e.m.events.insert(made.release()).first;
   return cudaSuccess;
