@@ -24,12 +24,8 @@ class ForwardingDriver : public Driver {
   Result<void> destroy_event(Event e) override { return to_->destroy_event(e); }
   Result<void> notify_event(Event e, Stream s, Notify n) override { return to_->notify_event(e, s, n); }
   Result<void> stream_wait_event(Stream s, Event e) override { return to_->stream_wait_event(s, e); }
-  Result<void> copy_h2d_async(DevicePtr d, const void* p, std::size_t n, Stream s) override {
-    return to_->copy_h2d_async(d, p, n, s);
-  }
-  Result<void> copy_d2h_async(void* p, DevicePtr d, std::size_t n, Stream s) override {
-    return to_->copy_d2h_async(p, d, n, s);
-  }
+  Result<void> copy_h2d_async(DevicePtr d, const void* p, std::size_t n, Stream s) override { return to_->copy_h2d_async(d, p, n, s); }
+  Result<void> copy_d2h_async(void* p, DevicePtr d, std::size_t n, Stream s) override { return to_->copy_d2h_async(p, d, n, s); }
   Result<void> enqueue_host_function(HostFunction f, Stream s) override { return to_->enqueue_host_function(f, s); }
   bool runs_kernels() const override { return to_->runs_kernels(); }
   Result<void*> native_stream(Stream s) override { return to_->native_stream(s); }

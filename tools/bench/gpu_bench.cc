@@ -99,11 +99,13 @@ Result<double> bench_device(Report& report, const GpuBenchOptions& o) {
   const auto copy_out = [&](std::size_t n) { return driver->copy_d2h_async(place.host, place.memory[0], n, place.stream); };
   TROUPE_TRY(void* const native, driver->native_stream(place.stream));
   TROUPE_TRY(const double inside, copy_rate(place, [&]() -> Result<void> {
-    const cudaError_t error = cudaMemcpyAsync(reinterpret_cast<void*>(place.memory[1]), reinterpret_cast<const void*>(place.memory[0]),
-                                              o.copy_bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(native));
-    if (error != cudaSuccess) return Error{ErrorCode::device_failed, fmt::format("cudaMemcpyAsync: {}", cudaGetErrorName(error))};
-    return success();
-  }));
+               const cudaError_t error =
+                   cudaMemcpyAsync(reinterpret_cast<void*>(place.memory[1]), reinterpret_cast<const void*>(place.memory[0]), o.copy_bytes,
+                                   cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(native));
+               if (error != cudaSuccess)
+                 return Error{ErrorCode::device_failed, fmt::format("cudaMemcpyAsync: {}", cudaGetErrorName(error))};
+               return success();
+             }));
   report.add("copy on the device, bytes read and written", 2 * inside, "GB/s");
   TROUPE_TRY(const double up, copy_rate(place, [&] { return copy_in(o.copy_bytes); }));
   report.add("copy to the device", up, "GB/s");
@@ -170,7 +172,8 @@ class Decoder {
       enqueue.push_back(steps[i].enqueue_us);
       busy += step.back();
     }
-    return DecodeTimes{at(step, 0.5), at(period, 0.5), at(gap, 0.5), at(enqueue, 0.5), busy / (steps[last].begin_ms - steps[first].begin_ms)};
+    return DecodeTimes{at(step, 0.5), at(period, 0.5), at(gap, 0.5), at(enqueue, 0.5),
+                       busy / (steps[last].begin_ms - steps[first].begin_ms)};
   }
   double step_bytes(std::uint32_t batch) const {
     return static_cast<double>(bench_->size().tensor_bytes) + bench_->size().kv_bytes * batch * (o_.prompt + o_.tokens / 2);

@@ -21,7 +21,8 @@ struct Timeline {
 Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t vocab) {
   Request request;
   request.client = client;
-  for (std::uint32_t i = 0; i < prompt; ++i) request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
+  for (std::uint32_t i = 0; i < prompt; ++i)
+    request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
   request.stop.max_tokens = tokens;
   request.stop.ignore_eos = true;
   return request;
@@ -65,8 +66,8 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, st
   return open(path, options, settings, nullptr);
 }
 
-Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const device::LoadOptions& load, const RuntimeOptions& settings,
-                                                     std::unique_ptr<device::Driver> driver) {
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const device::LoadOptions& load,
+                                                     const RuntimeOptions& settings, std::unique_ptr<device::Driver> driver) {
   auto bench = std::make_unique<ModelBench>();
   const Clock::time_point begin = Clock::now();
   TROUPE_TRY(auto loaded, driver == nullptr ? device::load_model(path, load) : device::load_model(path, load, std::move(driver)));

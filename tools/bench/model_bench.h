@@ -19,15 +19,15 @@ struct DecodeFigures {
 struct ModelSize {
   std::uint64_t tensor_bytes = 0;
   std::uint64_t parameters = 0;
-  double load_s = 0;  // of the file, tokenizer included
+  double load_s = 0;    // of the file, tokenizer included
   double kv_bytes = 0;  // of a position
 };
 
 class ModelBench {
  public:
   // `threads`: that compute, 0 = one per CPU.
-  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads,
-                                                  const TraceOptions& trace = {});
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth,
+                                                  std::uint32_t threads, const TraceOptions& trace = {});
 
   // On a driver that the caller made, and has bound.
   static Result<std::unique_ptr<ModelBench>> open(const std::string& path, const device::LoadOptions& load, const RuntimeOptions& settings,

@@ -20,6 +20,7 @@ std::optional<ModelShape> shape_named(std::string_view name);
 // Writes config.json and model.safetensors into the folder, which is made, and beside them the tokenizer of another model's folder,
 // with tokens that no text has for the rest of the vocabulary. The same seed gives the same files. Errors: io_failed; bad_file: the
 // tokenizer is not there, or none.
-Result<void> write_random_model(const ModelShape& shape, const std::string& folder, const std::string& tokenizer_from, std::uint64_t seed = 1);
+Result<void> write_random_model(const ModelShape& shape, const std::string& folder, const std::string& tokenizer_from,
+                                std::uint64_t seed = 1);
 
 }  // namespace troupe::tools

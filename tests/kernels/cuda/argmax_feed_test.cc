@@ -92,8 +92,8 @@ TEST(CudaArgmaxFeed, IsTheHostsAnswerForEveryBlockSizeAndOrder) {
       for (std::uint32_t r = 0; r < n; ++r) masked += want.cells[r].status == Status::ok && want.rows[r].mask_a != kNone;
       for (unsigned threads : {32u, 64u, 256u, 1024u}) {
         Step got = before;
-        launch_argmax_feed(got.rows.data(), n, got.logits.data(), vocab, kTag, got.cells.data(), got.readback.data(), got.out.data(), m.stream(),
-                           threads);
+        launch_argmax_feed(got.rows.data(), n, got.logits.data(), vocab, kTag, got.cells.data(), got.readback.data(), got.out.data(),
+                           m.stream(), threads);
         expect_same(got, want);
         if (HasFatalFailure()) FAIL() << "vocabulary " << vocab << ", " << threads << " threads, round " << round;
       }

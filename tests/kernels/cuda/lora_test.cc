@@ -16,7 +16,8 @@ std::vector<float> adapted(const Adapters& m, const std::vector<LoraRun>& runs, 
                            std::uint64_t seed) {
   Machine machine(seed);
   std::vector<float> shrunk(lora_scratch_floats(static_cast<std::uint32_t>(x.size() / m.cols), kMaxRank), std::nanf(""));
-  launch_lora(std::vector{LoraJob{m.slots.data(), m.rows, y.data(), m.rows}}, runs, x.data(), m.cols, kMaxRank, shrunk.data(), machine.stream());
+  launch_lora(std::vector{LoraJob{m.slots.data(), m.rows, y.data(), m.rows}}, runs, x.data(), m.cols, kMaxRank, shrunk.data(),
+              machine.stream());
   return y;
 }
 
