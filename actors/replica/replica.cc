@@ -26,10 +26,12 @@ std::string figures(const device::DriverUsage& u) {
          std::to_string(u.pinned_bytes) + " page-locked bytes, " + std::to_string(u.device_bytes) + " bytes on the device";
 }
 
-trace::CoreConfigs make_configs(const RuntimeOptions& o, const ModelInfo& info, const CopyPlaces& places) {
+trace::CoreConfigs make_configs(const RuntimeOptions& o, const ReplicaRef& ref, bool movable, const ModelInfo& info,
+                                const CopyPlaces& places) {
   trace::CoreConfigs c;
   const std::uint32_t depth = std::min(o.depth, std::max(info.max_depth, 1u));
   c.dispatcher.max_live = o.max_live;
+  c.router.incarnation = ref.incarnation;
   c.router.depth = depth;
   c.scheduler.router_incarnation = c.router.incarnation;
   c.scheduler.depth = depth;
@@ -39,7 +41,11 @@ trace::CoreConfigs make_configs(const RuntimeOptions& o, const ModelInfo& info, 
   c.scheduler.spill_min_blocks = o.spill_min_blocks;
   c.scheduler.fault = o.fault;
   c.device = {depth + 1, o.step_timeout.count(), places.count};
+  c.scheduler.replica = ref;
+  c.scheduler.movable = movable;
   c.lora = o.lora;
+  c.lora.replica = ref;
+  c.lora.movable = movable;
   c.spill.limit_bytes = o.spill_limit;
   c.model = info;
   return c;
@@ -65,12 +71,13 @@ Error check(const RuntimeOptions& o, const ModelInfo& m) {
   return {};
 }
 
-Replica::Replica(const RuntimeOptions& options, std::unique_ptr<device::Driver> driver, std::unique_ptr<device::ModelDeviceFeed> model)
-    : options_(options), info_(model->info()), driver_(std::move(driver)), model_(std::move(model)) {
+Replica::Replica(const RuntimeOptions& options, ReplicaRef ref, bool movable, std::unique_ptr<device::Driver> driver,
+                 std::unique_ptr<device::ModelDeviceFeed> model)
+    : options_(options), ref_(ref), info_(model->info()), driver_(std::move(driver)), model_(std::move(model)) {
   if (options.kv_blocks != 0) info_.kv_blocks = std::min(info_.kv_blocks, options.kv_blocks);
   if (!model_->supports_device_token_feed()) info_.max_depth = 1;
   places_ = {options.spill_dir.empty() ? 0 : kSpillPlaces, std::min(kSpillBlocks, info_.kv_blocks), model_->kv_block_bytes()};
-  configs_ = make_configs(options, info_, places_);
+  configs_ = make_configs(options, ref_, movable, info_, places_);
 }
 
 // The model's memory is the driver's.
@@ -154,9 +161,11 @@ Result<void> Replica::stop_device(std::chrono::steady_clock::time_point until) {
   if (!peers_) return success();
   caf::actor_system& system = *site_.system;
   const auto left = std::max<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now(), kStopPoll);
-  const auto torn = ask<TornDown>(system, peers_->router, Teardown{}, left);
   Result<void> result = success();
-  if (torn) {
+  if (torn_down_) {
+    // An earlier call got so far.
+  } else if (const auto torn = ask<TornDown>(system, peers_->router, Teardown{}, left)) {
+    torn_down_ = true;
     const DeviceFacts& f = torn.value().facts;
     if (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots) {
       result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
@@ -182,7 +191,7 @@ Result<void> Replica::stop_device(std::chrono::steady_clock::time_point until) {
     std::this_thread::sleep_for(kStopPoll);
   } while (std::chrono::steady_clock::now() < until);
   if (!gone) return gone;
-  if (!torn) return Error{ErrorCode::internal, "the router did not settle its steps in time"};
+  if (!torn_down_) return Error{ErrorCode::internal, "the router did not settle its steps in time"};
   return result;
 }
 

@@ -73,10 +73,14 @@ class Post {
   // Sends a one-way message. `context` is the sending actor's execution unit, null on a thread that is no actor's. The
   // receiver may be dead: then the message is dropped.
   template <class Handle, class M> void send(const Handle& to, M message, caf::execution_unit* context) {
+    send(to, kReceiver<Handle>, std::move(message), context);
+  }
+  // The same where the type does not say who it is.
+  template <class Handle, class M> void send(const Handle& to, Sender receiver, M message, caf::execution_unit* context) {
     static_assert(caf::response_type_unbox<typename Handle::signatures, caf::detail::type_list<M>>::valid,
                   "the receiver does not take this message");
     if (!to) return;
-    stamp(message, kReceiver<Handle>);
+    stamp(message, receiver);
     caf::actor_cast<caf::abstract_actor*>(to)->enqueue(PooledElement<M>::make(pool_, std::move(message)), context);
   }
 
