@@ -72,7 +72,7 @@ DeviceName to_device(const std::string& text, const char* option) {
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(begin, end, out.index);
     out.cuda = cuda;
-    if (error == std::errc() && rest == end && begin != end && out.index < kMostDevices) return out;
+    if (error == std::errc() && rest == end && begin != end) return out;
   }
   throw po::error(fmt::format("--{} must be host:N or cuda:N with a number, such as host:0, and is {}", option, text));
 }

@@ -17,7 +17,7 @@ namespace troupe::tools {
 namespace {
 
 TEST(Program, HelpIsOnStdoutForEveryCommand) {
-  for (const char* command : {"generate", "run", "verify", "trace", "tokenize", "logits", "info"}) {
+  for (const char* command : {"generate", "run", "verify", "trace", "tokenize", "logits", "info", "status", "top", "drain", "undrain"}) {
     const Ran ran = run_program("tools/troupe/troupe", {command, "--help"});
     EXPECT_EQ(ran.status, 0) << command;
     EXPECT_TRUE(ran.out.starts_with("usage: troupe " + std::string(command))) << ran.out;
@@ -40,7 +40,15 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"run", "--device", "gpu", "x"},
                                                        {"run", "--device", "cuda:", "x"},
                                                        {"run", "--device", "cuda:-1", "x"},
-                                                       {"run", "--device", "host:1", "x"},
+                                                       {"run", "--device", "host:", "x"},
+                                                       {"run", "--devices", "host:0,host:0", "x"},
+                                                       {"run", "--devices", "host:0,", "--device", "host:1", "x"},
+                                                       {"run", "--devices", "host:0,tpu:1", "x"},
+                                                       {"run", "--devices", "", "x"},
+                                                       {"status", "--server", "nowhere"},
+                                                       {"top", "--interval", "0"},
+                                                       {"drain"},
+                                                       {"undrain", "a", "b"},
                                                        {"run", "--log-level", "loud", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
                                                        {"logits", "--ids", "1"},
