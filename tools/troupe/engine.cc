@@ -97,6 +97,7 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.spill_limit = options.spill_limit << 20;
   settings.trace.file = options.trace;
   settings.trace.redact = options.trace_redact;
+  settings.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
   Engine engine;
   engine.text = files->text;
   TROUPE_TRY(engine.runtime, Runtime::start(settings, sources(options, load_options(options, depth), files)));

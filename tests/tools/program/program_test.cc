@@ -50,6 +50,7 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"drain"},
                                                        {"undrain", "a", "b"},
                                                        {"run", "--log-level", "loud", "x"},
+                                                       {"run", "--flight", "-1", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
                                                        {"logits", "--ids", "1"},
                                                        {"verify", "--fault", "none", "x"}};
@@ -58,6 +59,15 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
     EXPECT_EQ(ran.status, 2) << (args.empty() ? "" : args.back()) << ran.err;
     EXPECT_NE(ran.err, "");
     EXPECT_EQ(ran.out, "");
+  }
+}
+
+TEST(Program, FlagsMayStandBeforeTheCommand) {
+  const std::vector<std::vector<std::string>> flags = {{"--flight", "8"}, {"--flight=8"}, {"-m", "x"}, {"--exact"}, {"--spill-limit", "1"}};
+  for (std::vector<std::string> args : flags) {
+    args.push_back("sing");
+    const Ran ran = run_program("tools/troupe/troupe", args);
+    EXPECT_NE(ran.err.find("no command \"sing\""), std::string::npos) << args[0] << ran.err;
   }
 }
 
