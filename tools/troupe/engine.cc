@@ -93,6 +93,10 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.depth = depth;
   settings.max_batch = options.max_batch;
   settings.fault = fault;
+  using actors::PlacementPolicy;
+  settings.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
+                              : options.placement == "pinned"    ? PlacementPolicy::pinned
+                                                                 : PlacementPolicy::least_work;
   settings.spill_dir = options.spill_dir;
   settings.spill_limit = options.spill_limit << 20;
   settings.trace.file = options.trace;

@@ -37,6 +37,8 @@ po::options_description common_options() {
   add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
   add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"), "host:0, or cuda:N for the N-th NVIDIA device, from 0");
   add("devices", po::value<std::string>()->value_name("DEVICE,..."), "several, each with the model: host:0,host:1,cuda:0");
+  add("placement", po::value<std::string>()->default_value("least-work")->value_name("POLICY"),
+      "which of several devices a request goes to: least-work, round-robin, or pinned by its id");
   add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
@@ -97,6 +99,10 @@ CommonOptions to_common(const po::variables_map& values) {
   CommonOptions out;
   if (values.count("model") != 0) out.model = values["model"].as<std::string>();
   out.devices = to_devices(values);
+  out.placement = values["placement"].as<std::string>();
+  if (out.placement != "least-work" && out.placement != "round-robin" && out.placement != "pinned") {
+    throw po::error("--placement must be least-work, round-robin or pinned, and is " + out.placement);
+  }
   out.depth = to_count(values, "depth", 1, 16);
   out.max_batch = to_count(values, "max-batch", 1, 1024);
   out.kv_blocks = to_count(values, "kv-blocks", 0, 1u << 24);

@@ -33,6 +33,7 @@ struct DeviceName {
 struct CommonOptions {
   std::vector<DeviceName> devices{DeviceName{}};  // one at least; where there are several, each is a replica
   std::string model;             // path; empty = the default model in the cache
+  std::string placement = "least-work";  // of requests on several devices: that, round-robin or pinned
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
   std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
