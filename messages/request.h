@@ -82,7 +82,7 @@ struct TokenLogprob {
 // Text lags behind tokens: bytes that may still become a stop string or are half a character are held back.
 struct TokenEvent {
   RequestId request;
-  std::uint32_t attempt = 0;
+  std::uint32_t attempt = 0;  // how often the request had been moved to another replica
   std::uint32_t index = 0;
   Token id = 0;
   std::uint32_t text_begin = 0;  // in TokenBatch::text
@@ -101,6 +101,9 @@ struct Finish {
   std::uint32_t text_begin = 0;  // text that was held back and now is final
   std::uint32_t text_size = 0;
   Error error;                   // reason error: why
+  std::uint32_t attempt = 0;     // as in TokenEvent
+  // The request went on, after a failure, on a replica of another arithmetic: an undisturbed stream may be another one (R1).
+  bool other_arithmetic = false;
 };
 
 // What one step gave the clients of one delivery thread.
@@ -132,7 +135,7 @@ template <class I> auto inspect(I& f, TokenLogprob& x) { return f(x.id, x.logpro
 template <class I> auto inspect(I& f, TokenEvent& x) {
   return f(x.request, x.attempt, x.index, x.id, x.text_begin, x.text_size, x.best_begin, x.best_size, x.logprob);
 }
-template <class I> auto inspect(I& f, Finish& x) { return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error); }
+template <class I> auto inspect(I& f, Finish& x) { return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error, x.attempt, x.other_arithmetic); }
 template <class I> auto inspect(I& f, TokenBatch& x) { return f(x.events, x.finishes, x.text, x.best); }
 
 const char* name(FinishReason reason);

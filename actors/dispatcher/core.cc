@@ -114,7 +114,7 @@ void DispatcherCore::on(const LoraAnswer& m, TimeNs, DispatcherOutbox& out) { ou
 void DispatcherCore::on(const Ended& m, TimeNs now, DispatcherOutbox& out) {
   if (s_->model.max_loras > 0) out.push(m);
   std::size_t ended = 0;
-  for (const RequestId& id : m.requests) {
+  for (const auto& [id, attempt] : m.requests) {
     const auto it = s_->live.find(id.client);
     if (it == s_->live.end() || it->second != id.generation) continue;
     s_->live.erase(it);

@@ -70,8 +70,8 @@ void LoraCore::on(const Drain& m, TimeNs now, LoraOutbox& out) {
 
 void LoraCore::on(const Ended& m, TimeNs now, LoraOutbox& out) {
   State& s = *s_;
-  for (const RequestId& id : m.requests) {
-    const auto it = s.bound.find(id.generation);
+  for (const Placed& p : m.requests) {
+    const auto it = s.bound.find(p.id.generation);
     if (it == s.bound.end()) continue;
     const State::Bound b = it->second;
     s.bound.erase(it);

@@ -163,7 +163,7 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   f.text_size = static_cast<std::uint32_t>(b.text.size()) - f.text_begin;
   f.error = std::move(error);
   if (config.fault != SchedulerFault::drop_terminal || r.id.generation % 8 != 5) b.finishes.push_back(std::move(f));
-  ended.push_back(r.id);
+  ended.push_back({r.id, 0});
   if (r.sampler_knows) sampler_closed.push_back(r.id);
   forget_saved(r);
   if (r.phase == Live::Phase::waiting) {

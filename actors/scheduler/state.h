@@ -147,7 +147,7 @@ struct SchedulerCore::State {
   std::uint32_t applying = 0;   // effects sent alone and not answered
   DeviceFacts facts;            // as of the router's last answer
   std::vector<RequestId> sampler_closed;
-  std::vector<RequestId> ended;
+  std::vector<Placed> ended;
   std::uint32_t saves = 0, restores = 0;  // not answered; together at most config.spill_places
   bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
   std::vector<SeqId> drops;               // saved states that nobody wants any more

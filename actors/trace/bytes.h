@@ -132,7 +132,9 @@ class Encoder {
       T blank = x;
       hide(blank);
       inspect(*this, blank);
-    } else if constexpr (kIsAny<T, Error, DeviceError, LoraCommand, LoraAck>) {
+    } else if constexpr (std::is_same_v<T, AdapterImage>) {
+      out_.varint(0);  // megabytes, and never needed: what a core does depends on its name only
+    } else if constexpr (kIsAny<T, Error, DeviceError, LoraCommand, LoraAck, LoraOutcome>) {
       const std::uint64_t key = std::exchange(key_, 0);  // for people to read, and no client's words
       inspect(*this, x);
       key_ = key;

@@ -21,7 +21,7 @@ std::uint64_t Streams::live() const {
 }
 
 void Streams::admitted(const Admit& m, bool first) {
-  if (!first) return;
+  if (!first || m.attempt > 0) return;
   const auto [it, fresh] = streams_.try_emplace(m.id);
   if (!fresh) broken("R5: " + label(m.id) + " was accepted twice");
   it->second.request = m.request;
@@ -163,7 +163,9 @@ void Streams::advance(Stream& s, Token id) {
   if (s.text.size() > longest) s.text.erase(0, s.text.size() - longest);
 }
 
-void Streams::ended(const Ended& m) { must_have_ended_.insert(must_have_ended_.end(), m.requests.begin(), m.requests.end()); }
+void Streams::ended(const Ended& m) { 
+  for (const Placed& p : m.requests) must_have_ended_.push_back(p.id);
+}
 
 void Streams::finish() {
   handled();
