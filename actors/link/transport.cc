@@ -9,6 +9,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
@@ -239,7 +240,8 @@ void TlsConnection::shake_hands() {
 void TlsConnection::read() {
   stream_.async_read_some(asio::buffer(input_), [self = shared_from_this()](const error_code& error, std::size_t n) {
     if (self->ended_) return;
-    if (error == asio::error::eof) return self->end({ErrorCode::closed, fmt::format("{} ended the connection", self->peer_)});
+    // A peer's program that ended says no farewell.
+    if (error == asio::error::eof || error == asio::ssl::error::stream_truncated) return self->end({ErrorCode::closed, fmt::format("{} ended the connection", self->peer_)});
     if (error) return self->end(failed(self->peer_.c_str(), error));
     if (self->cut(n)) self->read_on();
   });

@@ -86,6 +86,7 @@ struct Net {
   explicit Net(TransportLimits limits = {}) {
     limits.max_frame = &limit;
     server = Io::start(ours.issue("server"), limits).value();
+    limits.handshake = TransportLimits{}.handshake;
     client = Io::start(ours.issue("client"), limits).value();
     port = server->listen("127.0.0.1", 0, [this] {
       const std::lock_guard lock(mutex);
