@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
+
+#include "actors/dispatcher/core.h"
 
 namespace troupe::actors::link {
 
@@ -56,18 +57,28 @@ void HostCore::greet(std::uint32_t connection, const Hello& m, TimeNs now, HostO
   holder.live.start(m.heartbeat, m.silence, now);
   holder_ = holder;
   out.push(SetTimer{now + m.heartbeat});
-  if (lost_ && !std::exchange(restarting_, true)) out.push(Restart{});
+  if (replica_ == Replica::down) start(out);
   settle(now, out);
+}
+
+Error HostCore::fault(const Admit& m) const {
+  if (live_requests_.count(m.id) != 0) return {ErrorCode::bad_request, label(m.id) + " was sent twice"};
+  if (live_requests_.size() >= config_.max_live) {
+    return {ErrorCode::overloaded, fmt::format("this node takes {} requests at a time; start it with a larger --max-live", config_.max_live)};
+  }
+  const ModelInfo& model = config_.model;
+  bool known = m.output.size() < model.context_length && m.adapter.slot <= model.max_loras;
+  for (const Token t : m.output) known = known && t < model.vocab_size;
+  if (!known) return {ErrorCode::bad_request, label(m.id) + " has tokens or an adapter that this model does not have"};
+  return validate(*m.request, model);
 }
 
 void HostCore::admit(Admit&& m, TimeNs, HostOutbox& out) {
   if (!holder_->welcomed || m.replica != holder_->hello.ref) return;
-  if (live_requests_.size() >= config_.max_live || live_requests_.count(m.id) != 0) {
-    // Its dispatcher lets in no more than it may and no request twice; one that does is not to be trusted with more.
+  if (Error wrong = fault(m); wrong.code != ErrorCode::none) {
     const std::uint32_t connection = holder_->connection;
     release(out);
-    return refuse(connection, {ErrorCode::bad_request, fmt::format("{} was sent twice, or is beyond the {} requests at a time that this node takes",
-                                                                   label(m.id), config_.max_live)}, out);
+    return refuse(connection, std::move(wrong), out);
   }
   live_requests_.emplace(m.id, m.attempt);
   m.replica = config_.ref;
@@ -99,24 +110,32 @@ void HostCore::on(const Ended& m, TimeNs now, HostOutbox& out) {
 }
 
 void HostCore::on(const ReplicaLost& m, TimeNs now, HostOutbox& out) {
-  if (std::exchange(lost_, true)) return;
+  if (replica_ != Replica::up || m.replica != config_.ref) return;
   say(m, now, out);
   live_requests_.clear();
   owed_ = 0;
   if (holder_) holder_->welcomed = false;
-  restarting_ = true;
-  out.push(Restart{});
+  replica_ = Replica::stopping;
+  out.push(StopReplica{{}, config_.ref});
+}
+
+void HostCore::start(HostOutbox& out) {
+  replica_ = Replica::starting;
+  ++config_.ref.incarnation;
+  out.push(StartReplica{{}, config_.ref});
 }
 
 void HostCore::on(const ReplicaUp& m, TimeNs now, HostOutbox& out) {
-  config_.ref = m.replica;
-  lost_ = restarting_ = false;
+  if (replica_ != Replica::starting || m.replica != config_.ref) return;
+  replica_ = Replica::up;
   settle(now, out);
 }
 
 void HostCore::on(const ReplicaDown& m, TimeNs, HostOutbox& out) {
-  lost_ = true;
-  restarting_ = false;
+  if (m.replica != config_.ref) return;
+  if (replica_ == Replica::stopping) return start(out);
+  if (replica_ != Replica::starting) return;
+  replica_ = Replica::down;
   if (!holder_) return;
   const std::uint32_t connection = holder_->connection;
   holder_.reset();
@@ -131,14 +150,14 @@ void HostCore::refuse(std::uint32_t connection, Error why, HostOutbox& out) {
 // The holder is gone; what it had asked for ends.
 void HostCore::release(HostOutbox& out) {
   holder_.reset();
-  if (lost_) return;
+  if (replica_ != Replica::up) return;
   for (const auto& [id, attempt] : live_requests_) out.push(CancelRequest{{}, id, config_.ref});
   owed_ += live_requests_.size();
 }
 
 // When nothing is left of those who had it before, the replica is the holder's; and when nothing is left of the holder's, it is drained.
 void HostCore::settle(TimeNs now, HostOutbox& out) {
-  if (!holder_ || lost_) return;
+  if (!holder_ || replica_ != Replica::up) return;
   if (!holder_->welcomed) {
     if (!live_requests_.empty() || owed_ > 0) return;
     holder_->welcomed = true;

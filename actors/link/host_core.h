@@ -5,6 +5,8 @@
 // requests are cancelled, and the next runtime gets the replica when the last of them has ended and every question has its
 // answer; so nothing of an earlier link is ever sent over a later one. KV blocks that are cached, and adapters, stay.
 //
+// A request is validated here as a dispatcher does; a runtime that sends what no dispatcher would is refused the rest.
+//
 // Another runtime is refused while the first one's link lives. A Drain ends with the last request and does not reach the
 // replica, which would take nothing more afterwards.
 //
@@ -32,13 +34,12 @@ struct HostConfig {
   TimeNs longest_silence = 60'000'000'000;  // what a runtime may ask for
 };
 
-struct Restart {};  // the replica is lost: make it anew; answered by ReplicaUp, or ReplicaDown with the reason
-
 // Ended is for the LoRA controller, as a dispatcher sends it.
-using HostOutbox = Outbox<Disconnect, Transmit, Admit, CancelRequest, LoraSubmit, FetchAdapter, AskReport, Ended, Restart, SetTimer>;
+using HostOutbox = Outbox<Disconnect, Transmit, Admit, CancelRequest, LoraSubmit, FetchAdapter, AskReport, Ended, StopReplica, StartReplica, SetTimer>;
 
 class HostCore {
  public:
+  // The replica is there already.
   explicit HostCore(const HostConfig& config) : config_(config) {}
 
   // ---- connections; the first message of each is Hello
@@ -82,16 +83,17 @@ class HostCore {
   }
   void greet(std::uint32_t connection, const Hello& m, TimeNs now, HostOutbox& out);
   void admit(Admit&& m, TimeNs now, HostOutbox& out);
+  Error fault(const Admit& m) const;
   void refuse(std::uint32_t connection, Error why, HostOutbox& out);
   void release(HostOutbox& out);
   void settle(TimeNs now, HostOutbox& out);
+  void start(HostOutbox& out);
 
   HostConfig config_;
   std::optional<Holder> holder_;
   std::map<RequestId, std::uint32_t> live_requests_;  // the attempt; of the holder, or, while it is not welcomed, of those before
   std::uint64_t owed_ = 0;                            // answers of the replica: to cancels, LoRA commands and the like
-  bool lost_ = false;                                 // the replica, until it is up again
-  bool restarting_ = false;
+  enum class Replica : std::uint8_t { up, stopping, starting, down } replica_ = Replica::up;
 };
 
 }  // namespace troupe::actors::link

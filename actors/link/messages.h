@@ -79,7 +79,7 @@ TROUPE_FROM_NODE(AdapterFetched) TROUPE_FROM_NODE(ReplicaLost) TROUPE_FROM_NODE(
 
 // The most bytes of a frame. Those that carry an adapter are megabytes; of the others a few bytes can stand for many in memory
 // (a list of empty texts: one for 32), so that they are kept smaller.
-inline constexpr std::size_t kMostBytes = std::size_t{2} << 20;
+inline constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostAdapterBytes = std::size_t{96} << 20;
 constexpr std::size_t most_bytes(std::uint8_t type) {
   return type == type_of<LoraSubmit>() || type == type_of<AdapterFetched>() ? kMostAdapterBytes : kMostBytes;

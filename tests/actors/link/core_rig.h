@@ -16,7 +16,8 @@ inline constexpr TimeNs kMs = 1'000'000;
 
 inline std::string text(const Connect& m) { return "connect " + std::to_string(m.connection); }
 inline std::string text(const Disconnect& m) { return "disconnect " + std::to_string(m.connection); }
-inline std::string text(const Restart&) { return "restart"; }
+inline std::string text(const StartReplica& m) { return "StartReplica " + label(m.replica); }
+inline std::string text(const StopReplica& m) { return "StopReplica " + label(m.replica); }
 inline std::string text(const Hello& m) { return "Hello " + label(m.ref); }
 inline std::string text(const Welcome&) { return "Welcome"; }
 inline std::string text(const Refused& m) { return std::string("Refused ") + name(m.error.code); }
@@ -65,6 +66,7 @@ inline Admit admit(std::uint64_t client, std::uint64_t generation, ReplicaRef re
   Request r;
   r.client = client;
   r.prompt = {1, 2};
+  r.stop.max_tokens = 4;
   Admit m;
   m.id = {client, generation};
   m.request = Shared<Request>::of(r);

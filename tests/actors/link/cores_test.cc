@@ -17,6 +17,8 @@ ModelInfo model() {
   m.arithmetic_id = "host/avx2/exact";
   m.vocab_size = 100;
   m.context_length = 64;
+  m.kv_blocks = 8;
+  m.n_slots = 4;
   return m;
 }
 RemoteConfig remote_config() {
@@ -243,7 +245,7 @@ TEST(Host, MoreRequestsThanAllowedEndTheLink) {
   h.hears(1, Host::hello(42, kRef));
   for (std::uint64_t i = 1; i <= 3; ++i) h.hears(1, admit(i, i, kRef));
   EXPECT_EQ(h.hears(1, admit(4, 4, kRef)), (Texts{"CancelRequest 1#1 r0.1", "CancelRequest 2#2 r0.1", "CancelRequest 3#3 r0.1",
-                                                  "> Refused bad_request", "disconnect 1"}));
+                                                  "> Refused overloaded", "disconnect 1"}));
   Host twice;
   twice.hears(1, Host::hello(42, kRef));
   twice.hears(1, admit(1, 1, kRef));
@@ -262,14 +264,34 @@ TEST(Host, ALostReplicaIsMadeAnew) {
   Host h;
   h.hears(1, Host::hello(42, kRef));
   h.hears(1, admit(1, 1, kRef));
-  EXPECT_EQ(h.on(ReplicaLost{{}, kLocal, {ErrorCode::device_lost, "gone"}}), (Texts{"> ReplicaLost r0.1 device_lost", "restart"}));
+  EXPECT_EQ(h.on(ReplicaLost{{}, kLocal, {ErrorCode::device_lost, "gone"}}), (Texts{"> ReplicaLost r0.1 device_lost", "StopReplica r0.1"}));
   EXPECT_EQ(h.on(ReplicaLost{{}, kLocal, {ErrorCode::device_lost, "gone"}}), Texts{});
   EXPECT_EQ(h.on(Disconnected{1, {}}), Texts{});
   EXPECT_EQ(h.hears(2, Host::hello(42, {2, 6})), Texts{}) << "while it is made";
+  EXPECT_EQ(h.on(ReplicaDown{{}, kLocal, {}}), Texts{"StartReplica r0.2"});
   EXPECT_EQ(h.on(ReplicaDown{{}, {0, 2}, {ErrorCode::device_lost, "still"}}), (Texts{"> Refused unavailable", "disconnect 2"}));
-  EXPECT_EQ(h.hears(3, Host::hello(42, {2, 7})), Texts{"restart"}) << "whoever asks for it next is why it is tried again";
+  EXPECT_EQ(h.hears(3, Host::hello(42, {2, 7})), Texts{"StartReplica r0.3"}) << "whoever asks for it next is why it is tried again";
   EXPECT_EQ(h.on(ReplicaUp{{}, {0, 3}, ""}), Texts{"> Welcome"});
   EXPECT_EQ(h.hears(3, admit(1, 1, {2, 7})), Texts{"Admit 1#1 r0.3"});
+}
+
+TEST(Host, WhatNoDispatcherWouldSendEndsTheLink) {
+  const auto refused = [](auto change) {
+    Host h;
+    h.hears(1, Host::hello(42, kRef));
+    Admit m = admit(1, 1, kRef);
+    Request r = *m.request;
+    change(m, r);
+    m.request = Shared<Request>::of(r);
+    return h.hears(1, m) == Texts{"> Refused bad_request", "disconnect 1"};
+  };
+  EXPECT_FALSE(refused([](Admit&, Request&) {}));
+  EXPECT_TRUE(refused([](Admit&, Request& r) { r.prompt = {100}; })) << "outside of the vocabulary";
+  EXPECT_TRUE(refused([](Admit&, Request& r) { r.prompt.resize(70); })) << "past the context";
+  EXPECT_TRUE(refused([](Admit&, Request& r) { r.stop.max_tokens = 0; }));
+  EXPECT_TRUE(refused([](Admit& m, Request&) { m.output = {100}; }));
+  EXPECT_TRUE(refused([](Admit& m, Request&) { m.output.resize(64); }));
+  EXPECT_TRUE(refused([](Admit& m, Request&) { m.adapter = {1, 1}; }));
 }
 
 // ---- both, with a replica that ends requests when it likes, connections that break, and messages under way that are lost

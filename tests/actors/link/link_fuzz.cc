@@ -22,6 +22,7 @@ ModelInfo model() {
   ModelInfo m;
   m.vocab_size = 64;
   m.context_length = 64;
+  m.kv_blocks = 8;
   return m;
 }
 
