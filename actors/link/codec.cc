@@ -86,6 +86,16 @@ std::string fault_of(const LinkMessage& message) {
   return std::visit([](const auto& m) { return fault(m); }, message);
 }
 
+std::uint64_t token_hash(const Shared<TokenTable>& tokens) {
+  std::uint64_t h = 0xCBF29CE484222325ull;  // FNV-1a
+  const auto mix = [&h](std::uint64_t x) { h = (h ^ x) * 0x100000001B3ull; };
+  if (!tokens) return h;
+  for (const std::uint32_t x : tokens->offsets) mix(x);
+  for (const char c : tokens->bytes) mix(static_cast<std::uint8_t>(c));
+  for (const std::uint8_t x : tokens->special) mix(x);
+  return h;
+}
+
 void FrameWriter::begin(std::uint8_t type) {
   bytes_.clear();
   const std::uint8_t head[kFrameHead] = {0, 0, 0, 0, type};

@@ -47,6 +47,9 @@ class FrameReader {
   std::uint64_t number_ = 0;
 };
 
+// Equal for equal vocabularies, texts and all.
+std::uint64_t token_hash(const Shared<TokenTable>& tokens);
+
 // The parts of a message that its receiver relies on; an empty text: they are as they should be.
 std::string fault_of(const LinkMessage& message);
 

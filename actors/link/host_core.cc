@@ -8,6 +8,12 @@
 
 namespace troupe::actors::link {
 
+Welcome HostCore::welcome(const HostConfig& config) {
+  Welcome out{config.node, config.replicas, config.model, config.tokens};
+  out.model.tokens = {};
+  return out;
+}
+
 void HostCore::on(std::uint32_t connection, LinkMessage&& message, TimeNs now, HostOutbox& out) {
   if (const auto* hello = std::get_if<Hello>(&message)) return greet(connection, *hello, now, out);
   if (!holder_ || holder_->connection != connection) return;
@@ -161,13 +167,7 @@ void HostCore::settle(TimeNs now, HostOutbox& out) {
   if (!holder_->welcomed) {
     if (!live_requests_.empty() || owed_ > 0) return;
     holder_->welcomed = true;
-    Welcome welcome;
-    welcome.node = config_.node;
-    welcome.replicas = config_.replicas;
-    welcome.model = config_.model;
-    welcome.model.tokens = {};
-    welcome.tokens = config_.tokens;
-    return say(welcome, now, out);
+    return say(welcome(config_), now, out);
   }
   if (holder_->draining && live_requests_.empty()) say(Drained{{}, config_.ref}, now, out);
 }

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/link/liveness.h"
 #include "actors/link/remote_core.h"
@@ -26,7 +27,7 @@ namespace troupe::actors::link {
 
 struct HostConfig {
   std::string node;            // its name, for people
-  std::uint32_t replicas = 1;  // that the node has
+  std::vector<std::string> replicas{};  // the names of all that the node has
   std::uint32_t max_live = 1024;  // requests of one runtime
   ReplicaRef ref{0, 1};        // as the replica's own actors know it
   ModelInfo model;
@@ -39,6 +40,9 @@ using HostOutbox = Outbox<Disconnect, Transmit, Admit, CancelRequest, LoraSubmit
 
 class HostCore {
  public:
+  // What the node says of itself.
+  static Welcome welcome(const HostConfig& config);
+
   // The replica is there already.
   explicit HostCore(const HostConfig& config) : config_(config) {}
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "messages/protocol.h"
 
@@ -20,6 +21,9 @@ inline constexpr std::uint32_t kMagic = 0x4B4E4C54;  // "TLNK"
 inline constexpr std::uint32_t kVersion = 1;
 inline constexpr TimeNs kShortestHeartbeat = 1'000'000;
 inline constexpr ErrorCode kLastErrorCode = ErrorCode::unavailable;
+
+// The `replica` of a Hello that only asks what is there: it is answered by Welcome at once, and the link ends.
+inline constexpr std::uint32_t kNoReplica = 0xFFFFFFFF;
 
 // Runtime -> node, first: this replica of yours is mine from now on, as `ref`.
 struct Hello {
@@ -33,10 +37,10 @@ struct Hello {
 };
 // Node -> runtime, when the replica has nothing left of whoever had it before.
 struct Welcome {
-  std::string node;  // its name
-  std::uint32_t replicas = 0;  // how many it has
-  ModelInfo model;             // without its token table
-  std::uint64_t tokens = 0;    // a hash of that
+  std::string node;                   // its name
+  std::vector<std::string> replicas;  // the names of all that it has, "host:0"
+  ModelInfo model;                    // without its token table
+  std::uint64_t tokens = 0;           // token_hash() of that
 };
 struct Refused {  // instead, or at any time later; the link ends
   Error error;

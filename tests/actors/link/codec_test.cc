@@ -28,7 +28,7 @@ Hello hello() {
 Welcome welcome() {
   Welcome w;
   w.node = "a";
-  w.replicas = 2;
+  w.replicas = {"host:0", "host:1"};
   w.model.vocab_size = 100;
   w.model.context_length = 1000;
   w.tokens = 9;
