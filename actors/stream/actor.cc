@@ -6,7 +6,7 @@
 namespace troupe::actors {
 
 StreamShell::StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup)
-    : StreamActor::base(config), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts) {
+    : AtHome(config, counts->home), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts) {
   keep_quiet(*this);
   for (std::uint32_t i = 0; i < setup.ring_slots; ++i) slots_.push_back(std::make_unique<Slot>(counts, i));
   for (std::uint32_t i = 0; i < setup.copy_places; ++i) places_.push_back(std::make_unique<Slot>(counts, setup.ring_slots + i));

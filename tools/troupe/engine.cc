@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "device/cuda/driver.h"
 #include "device/host/driver.h"
@@ -27,6 +30,9 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   device::LoadOptions out;
   out.exact = options.exact;
   out.threads = options.threads;
+  const auto hosts = static_cast<std::uint32_t>(
+      std::count_if(options.devices.begin(), options.devices.end(), [](const DeviceName& device) { return !device.cuda; }));
+  if (out.threads == 0 && hosts > 1) out.threads = std::max(1u, std::thread::hardware_concurrency() / hosts);
   out.kv_blocks = options.kv_blocks;
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
@@ -36,11 +42,36 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   return out;
 }
 
-Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
-  auto driver = device::make_host_driver();
-  if (options.cuda) {
-    TROUPE_TRY(driver, device::make_cuda_driver({.index = *options.cuda}));
+namespace {
+
+Result<std::unique_ptr<device::Driver>> make_driver(const DeviceName& device) {
+  if (device.cuda) return device::make_cuda_driver({.index = device.index});
+  return device::make_host_driver({.index = device.index});
+}
+
+// All of them compute from the files that are mapped here.
+std::vector<ReplicaSource> sources(const CommonOptions& options, const device::LoadOptions& load,
+                                   const std::shared_ptr<const device::ModelFiles>& files) {
+  std::vector<ReplicaSource> out;
+  for (const DeviceName& device : options.devices) {
+    ReplicaSource source;
+    source.name = device.text();
+    source.open = [device, load, files]() -> Result<OpenedReplica> {
+      OpenedReplica opened;
+      TROUPE_TRY(opened.driver, make_driver(device));
+      TROUPE_TRY(opened.model, device::make_model(*files, load, *opened.driver));
+      return opened;
+    };
+    out.push_back(std::move(source));
   }
+  return out;
+}
+
+}  // namespace
+
+Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
+  if (options.devices.size() > 1) return Error{ErrorCode::bad_request, "this command works on one device: name it by --device"};
+  TROUPE_TRY(auto driver, make_driver(options.devices[0]));
   TROUPE_TRY(auto path, model_path(options));
   auto loaded = device::load_model(path, load_options(options, depth), std::move(driver));
   if (loaded) spdlog::info("loaded {}", path);
@@ -54,7 +85,10 @@ Result<device::TextSide> open_text(const CommonOptions& options) {
 
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
   DumpOnSignal::block();
-  TROUPE_TRY(auto loaded, open_model(options, depth));
+  TROUPE_TRY(auto path, model_path(options));
+  TROUPE_TRY(auto opened, device::open_files(path));
+  const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));
+  spdlog::info("opened {}", path);
   RuntimeOptions settings;
   settings.depth = depth;
   settings.max_batch = options.max_batch;
@@ -64,8 +98,8 @@ Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, a
   settings.trace.file = options.trace;
   settings.trace.redact = options.trace_redact;
   Engine engine;
-  engine.text = std::move(loaded.text);
-  TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  engine.text = files->text;
+  TROUPE_TRY(engine.runtime, Runtime::start(settings, sources(options, load_options(options, depth), files)));
   engine.dump = std::make_unique<DumpOnSignal>(*engine.runtime);
   return engine;
 }

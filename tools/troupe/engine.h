@@ -14,8 +14,9 @@ namespace troupe::tools {
 // How the program loads a model for `options`; `depth` overrides theirs (troupe verify).
 device::LoadOptions load_options(const CommonOptions& options, std::uint32_t depth);
 
-// The file of --model, or the default one, on the device of --device. unsupported: a CUDA device that is not there, or that no
-// model of this build runs on. Other errors: as load_model; a missing default model says how to get it.
+// The file of --model, or the default one, on the one device of --device. bad_request: there are several. unsupported: a CUDA
+// device that is not there, or that no model of this build runs on. Other errors: as load_model; a missing default model says how
+// to get it.
 Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth);
 // Its tokenizer and chat format only.
 Result<device::TextSide> open_text(const CommonOptions& options);
@@ -25,6 +26,7 @@ struct Engine {
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<DumpOnSignal> dump;  // after the runtime: it ends before
 };
+// With a replica for each device; one that is lost is started again.
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault = actors::SchedulerFault::none);
 
 // The ids of a request's prompt. Errors begin with the line's place.

@@ -5,7 +5,6 @@
 #include <boost/program_options/variables_map.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,14 +22,22 @@ enum ExitStatus : int {
   kExitClosed = 4,   // the output was closed, or could not be written
 };
 
+// "host:0", "cuda:1".
+struct DeviceName {
+  bool cuda = false;
+  std::uint32_t index = 0;
+  std::string text() const { return (cuda ? "cuda:" : "host:") + std::to_string(index); }
+  bool operator==(const DeviceName&) const = default;
+};
+
 struct CommonOptions {
-  std::optional<std::uint32_t> cuda;  // the number of the CUDA device; none = the host
+  std::vector<DeviceName> devices{DeviceName{}};  // one at least; where there are several, each is a replica
   std::string model;             // path; empty = the default model in the cache
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
   std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
   std::uint32_t block_size = 16;
-  std::uint32_t threads = 0;     // 0 = one per CPU
+  std::uint32_t threads = 0;     // of one device; 0 = the host's devices share the CPUs
   bool exact = false;
   std::uint32_t max_loras = 0;   // adapter slots
   std::uint32_t max_lora_rank = 16;
