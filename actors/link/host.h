@@ -5,9 +5,20 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "actors/link/host_core.h"
 #include "actors/link/wire.h"
+
+namespace troupe::actors::link {
+
+struct KeptBy {  // once, at start
+  MakerDoor keeper;
+};
+
+}  // namespace troupe::actors::link
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::link::KeptBy)
 
 namespace troupe::actors::link {
 
@@ -39,10 +50,12 @@ class HostShell final : public Shell<HostActor, HostCore, HostOutbox> {
 
  private:
   void join(const Joined& m);
+  void down(const caf::down_msg& m);
 
   ReplicaDoors doors_;
-  KeeperActor keeper_;
+  MakerDoor keeper_;
   ReplicaRef ref_;  // of the replica that joined last
+  std::vector<caf::actor_addr> watched_;  // its actors
   Wires wires_;
   Timer timer_;
 };

@@ -77,7 +77,7 @@ void RemoteShell::put(ReplicaUp&& m) {
   joined.doors.requests = self;
   joined.doors.scheduler = self;
   joined.doors.lora = self;
-  caf::anon_send(setup_.dispatcher, std::move(joined));
+  caf::anon_send(setup_.owner, std::move(joined));
 }
 
 void RemoteShell::on_exit() {

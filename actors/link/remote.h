@@ -21,7 +21,8 @@ struct RemoteSetup {
   std::shared_ptr<Io> io;  // stopped before the actor system ends
   HostPort node;
   RemoteConfig core;
-  DispatcherActor dispatcher;
+  FrontDoor dispatcher;
+  OwnerDoor owner;  // the dispatcher too
   DeliveryDoor delivery;
 };
 
@@ -37,9 +38,10 @@ class RemoteShell final : public Shell<RemoteActor, RemoteCore, RemoteOutbox> {
   void put(Disconnect&& m) { wires_.disconnect(m); }
   void put(Transmit&& m) { wires_.transmit(m); }
   void put(ReplicaUp&& m);
+  void put(ReplicaDown&& m) { send_to(setup_.owner, std::move(m)); }
   void put(Deliver&& m) { send_to(setup_.delivery, std::move(m)); }
   void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
-  template <class M> void put(M&& m) { send_to(setup_.dispatcher, std::forward<M>(m)); }
+  template <class M> void put(M&& m) { send_to(setup_.dispatcher, std::forward<M>(m)); }  // the others
 
  private:
   RemoteSetup setup_;

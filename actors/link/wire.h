@@ -48,6 +48,9 @@ class Wires {
     it->second.connection->close(m.why, Connection::How::flush);
     open_.erase(it);
   }
+  template <class M> void say_to_all(const M& message) {
+    for (auto& [number, wire] : open_) (void)wire.connection->send(wire.writer.frame(message));
+  }
   void close_all(const Error& why) {
     for (auto& [number, wire] : std::exchange(open_, {})) wire.connection->close(why, Connection::How::flush);
   }
