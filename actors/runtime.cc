@@ -434,7 +434,9 @@ Result<void> Runtime::dump_trace(const std::string& path, std::string_view part)
   }
   if (!part.empty()) return Error{ErrorCode::not_found, "there is no part " + std::string(part) + " of the recording"};
   if (parts.size() == 1) return parts[0].second->dump(path);
-  for (const auto& [name, recorder] : parts) TROUPE_TRY(recorder->dump(path + "." + name));
+  for (const auto& [name, recorder] : parts) {
+    TROUPE_TRY(recorder->dump(path + "." + name));
+  }
   return success();
 }
 

@@ -23,7 +23,7 @@ class FrameWriter {
   // The frame, valid until the next.
   template <class M> std::span<const std::uint8_t> frame(const M& message) {
     begin(type_of<M>());
-    trace::Encoder(bytes_, nullptr, 0, trace::Encoder::Images::with).put(message);
+    trace::Encoder(bytes_).put(message);
     return end();
   }
 

@@ -53,7 +53,9 @@ Result<void> ReplicaPlace::start(const Front& front, Home& home) {
     counts->home = &home;
     counts->place = {static_cast<std::uint8_t>(kFirstReplica + index_), incarnation_};
     if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
-      TROUPE_TRY(recorder, trace::Recorder::start(options.trace, replica_->configs()));
+      trace::CoreConfigs configs = replica_->configs();
+      configs.part = counts->place.part;
+      TROUPE_TRY(recorder, trace::Recorder::start(options.trace, std::move(configs)));
       counts->recorder = recorder;
     }
     if (!options_.spill_dir.empty()) {

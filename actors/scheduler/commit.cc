@@ -85,6 +85,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   TokenBatch& b = staged;
   TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
+  e.attempt = r.attempt;
   e.index = static_cast<std::uint32_t>(r.output.size());
   e.id = id;
   e.logprob = logprob;
@@ -162,8 +163,10 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   r.text.flush(b.text);
   f.text_size = static_cast<std::uint32_t>(b.text.size()) - f.text_begin;
   f.error = std::move(error);
+  f.attempt = r.attempt;
+  f.other_arithmetic = r.other_arithmetic;
   if (config.fault != SchedulerFault::drop_terminal || r.id.generation % 8 != 5) b.finishes.push_back(std::move(f));
-  ended.push_back({r.id, 0});
+  ended.push_back({r.id, r.attempt});
   if (r.sampler_knows) sampler_closed.push_back(r.id);
   forget_saved(r);
   if (r.phase == Live::Phase::waiting) {
@@ -180,10 +183,17 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   free_live.push_back(index);
 }
 
-// The device is gone, or a bug of ours made the books disagree: everything ends, with the reason.
+// The device is gone, or a bug of ours made the books disagree: everything ends, with the reason, or goes elsewhere.
 void SchedulerCore::State::halt(const DeviceError& error) {
   if (halted.code != ErrorCode::none) return;
   halted = Error{error.code == ErrorCode::device_lost || error.code == ErrorCode::closed ? error.code : ErrorCode::internal, error.what};
+  if (config.movable && halted.code != ErrorCode::closed)
+    left = true;
+  else
+    end_all();
+}
+
+void SchedulerCore::State::end_all() {
   for (Live& r : live)
     if (r.phase != Live::Phase::unused) finish(r, FinishReason::error, halted);
 }

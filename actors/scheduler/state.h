@@ -65,6 +65,8 @@ struct alignas(64) Live {
 
   std::uint64_t seed = 0;
   std::uint64_t admitted = 0;  // order of arrival
+  std::uint32_t attempt = 0;   // as in Admit
+  bool other_arithmetic = false;
   TimeNs deadline = 0;         // absolute; 0 = none
   std::uint32_t sampler_seen = 0;
   bool sampler_fresh = true;     // the sampler keeps nothing of it
@@ -156,6 +158,8 @@ struct SchedulerCore::State {
   TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works
+  bool left = false;       // and movable: its requests are the dispatcher's, and nothing is done any more
+  bool told = false;       // ReplicaLost is on its way
   TimeNs last_settled = 0;
   SchedulerStats stats;
 
@@ -218,6 +222,11 @@ struct SchedulerCore::State {
   void ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row);
   void finish(Live& r, FinishReason reason, Error error = {});
   void halt(const DeviceError& error);
+  void end_all();
+
+  // take_over.cc
+  // Brings what follows from the request's output to where it was; the reason if the output had ended it already.
+  std::optional<FinishReason> take_over(Live& r, const std::vector<Token>& output);
 
   // core.cc: what every handler ends with (R10: something is in flight, a timer is armed, or the queues are empty)
   void advance(TimeNs now, SchedulerOutbox& out);

@@ -39,6 +39,7 @@ struct LoraTo {  // a command and where its answer goes; answered when the comma
 struct Register {  // dispatcher -> delivery, before the request's first event can be
   RequestId id;
   std::shared_ptr<Callback> callback;
+  std::uint32_t max_tokens = 0;
 };
 struct EndAll {  // -> delivery: what is still registered ends with this error; answered when the callbacks have run
   Error error;

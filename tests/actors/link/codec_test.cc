@@ -12,7 +12,7 @@ namespace {
 
 template <class M> std::string bytes_of(const M& m) {
   trace::Bytes bytes;
-  trace::Encoder(bytes, nullptr, 0, trace::Encoder::Images::with).put(m);
+  trace::Encoder(bytes).put(m);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
