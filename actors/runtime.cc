@@ -159,7 +159,7 @@ DispatcherConfig Runtime::Impl::dispatcher_config() const {
   c.max_live = options.max_live;
   if (alone) return c;
   for (const auto& place : places) c.replicas.push_back({place->name(), place->weight()});
-  for (const ReplicaSource& source : remotes) c.replicas.push_back({source.name, source.weight});
+  for (const ReplicaSource& source : remotes) c.replicas.push_back({source.name, source.weight, true});
   c.placement = options.placement;
   c.supervision = options.supervision;
   // The device actor says first that a step takes too long.

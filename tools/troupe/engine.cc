@@ -93,6 +93,7 @@ RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth
   out.spill_limit = options.spill_limit << 20;
   out.trace.file = options.trace;
   out.trace.redact = options.trace_redact;
+  out.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
   return out;
 }
 

@@ -48,6 +48,8 @@ po::options_description common_options() {
   add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
       "save what preempted requests had computed in files there (default: compute it again)");
   add("spill-limit", po::value<std::int64_t>()->default_value(4096)->value_name("MIB"), "most that lies in it at a time");
+  add("flight", po::value<std::int64_t>()->default_value(64)->value_name("MIB"),
+      "memory for the last messages, which are written to a file when the device is lost or on demand; 0 = none");
   add("log-level", po::value<std::string>()->default_value("warning")->value_name("LEVEL"), "trace, debug, info, warning, error or off");
   return out;
 }
@@ -119,6 +121,7 @@ CommonOptions to_common(const po::variables_map& values) {
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
   out.spill_limit = to_count(values, "spill-limit", 0, 1u << 24);
+  out.flight = to_count(values, "flight", 0, 1u << 14);
   out.log_level = values["log-level"].as<std::string>();
   if (values.count("trace") != 0) out.trace = values["trace"].as<std::string>();
   if (values.count("trace-redact") != 0) out.trace_redact = values["trace-redact"].as<bool>();
@@ -185,11 +188,11 @@ void add_node_options(po::options_description& own) {
 }
 
 bool takes_value(std::string_view word) {
-  for (const char* name : {"--model", "-m", "--device", "--devices", "--depth", "--max-batch", "--kv-blocks", "--block-size", "--threads", "--max-loras",
-                           "--max-lora-rank", "--spill-dir", "--spill-limit", "--log-level"}) {
-    if (word == name) return true;
-  }
-  return false;
+  const po::options_description common = common_options();
+  const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
+  const std::string name(dashes == 1 ? word : word.substr(dashes));  // "-m" is the short name as Boost knows it
+  const po::option_description* option = dashes == 0 ? nullptr : common.find_nothrow(name, false);
+  return option != nullptr && option->semantic()->max_tokens() > 0;
 }
 
 std::string common_help() {

@@ -46,6 +46,7 @@ struct CommonOptions {
   std::uint32_t max_lora_rank = 16;
   std::string spill_dir;         // empty = preempted requests are computed again
   std::uint64_t spill_limit = 4096;  // MiB
+  std::uint64_t flight = 64;         // MiB of last messages; 0 = none
   std::string log_level = "warning";
   std::string trace;             // where to record messages; empty = nowhere
   bool trace_redact = false;

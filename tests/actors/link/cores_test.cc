@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "actors/dispatcher/supervision.h"
 #include "tests/actors/link/core_rig.h"
 
 namespace troupe::actors::link {
@@ -138,6 +139,16 @@ TEST(Remote, RefusesAnotherModel) {
   EXPECT_EQ(answer([](Welcome& w) { w.model.context_length = 63; }), refused);
   EXPECT_EQ(answer([](Welcome& w) { w.tokens = 8; }), refused);
   EXPECT_EQ(answer([](Welcome& w) { w.model.arithmetic_id = "cuda"; }), Texts{"ReplicaUp r2.5"}) << "that is the dispatcher's to know";
+}
+
+TEST(Remote, IsNeverGivenUp) {
+  Restarts tries(for_remote(SupervisionConfig{}));
+  for (TimeNs now = 0, n = 0; n < 1000; ++n) {
+    const auto next = tries.next(now);
+    ASSERT_TRUE(next);
+    EXPECT_LE(*next - now, 5'000 * kMs);
+    now = *next;
+  }
 }
 
 // ---- the node's side

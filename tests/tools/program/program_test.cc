@@ -42,6 +42,7 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"run", "--device", "cuda:-1", "x"},
                                                        {"run", "--device", "host:1", "x"},
                                                        {"run", "--log-level", "loud", "x"},
+                                                       {"run", "--flight", "-1", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
                                                        {"logits", "--ids", "1"},
                                                        {"verify", "--fault", "none", "x"}};
@@ -50,6 +51,15 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
     EXPECT_EQ(ran.status, 2) << (args.empty() ? "" : args.back()) << ran.err;
     EXPECT_NE(ran.err, "");
     EXPECT_EQ(ran.out, "");
+  }
+}
+
+TEST(Program, FlagsMayStandBeforeTheCommand) {
+  const std::vector<std::vector<std::string>> flags = {{"--flight", "8"}, {"--flight=8"}, {"-m", "x"}, {"--exact"}, {"--spill-limit", "1"}};
+  for (std::vector<std::string> args : flags) {
+    args.push_back("sing");
+    const Ran ran = run_program("tools/troupe/troupe", args);
+    EXPECT_NE(ran.err.find("no command \"sing\""), std::string::npos) << args[0] << ran.err;
   }
 }
 

@@ -48,7 +48,7 @@ def answers_of_run(troupe, model, kinds):
 
 class Server:
     def __init__(self, troupe, model):
-        self.process = subprocess.Popen([troupe, "--model", model, "serve", "--listen", "127.0.0.1:0", "--model-name", "m"],
+        self.process = subprocess.Popen([troupe, "--model", model, "--flight", "4", "serve", "--listen", "127.0.0.1:0", "--model-name", "m"],
                                         stdout=subprocess.PIPE, text=True)
         self.port = int(re.fullmatch(r"listening at http://\S+:(\d+)\n", self.process.stdout.readline()).group(1))
 
@@ -221,7 +221,8 @@ def main():
         for name, seen in [("vllm:generation_tokens_total", calm.tokens), ("vllm:prompt_tokens_total", calm.prompt_tokens),
                            ("vllm:e2e_request_latency_seconds_count", 1), ("vllm:time_to_first_token_seconds_count", 1)]:
             expect(after[name] - metrics[name] == seen, "%s rose by %d, and the client saw %d" % (name, after[name] - metrics[name], seen))
-        # Memory that a server takes for good (blocks of the KV cache, the flight recorder) is taken within the first half.
+        # Memory that a server takes for good (blocks of the KV cache; the flight recorder, which is small here so that it is
+        # full soon) is taken within the first half.
         if args.seconds >= 30:
             half = resident[len(resident) // 2:]
             expect(max(half) - half[0] < 16, "memory grows: %s MiB" % [round(m) for m in resident])
