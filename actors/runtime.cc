@@ -41,21 +41,18 @@ Error no_replicas() {
   return Error{ErrorCode::unsupported, "the runtime was started with one device that it cannot open again: there is nothing to drain it for"};
 }
 
-// The least that both can do.
-Result<ModelInfo> common(ModelInfo a, const ModelInfo& b) {
-  if (a.name != b.name || a.architecture != b.architecture || a.vocab_size != b.vocab_size || a.n_layers != b.n_layers ||
-      a.context_length != b.context_length || a.block_size != b.block_size || a.window != b.window || a.eos_ids != b.eos_ids) {
-    return Error{ErrorCode::bad_request, "the replicas have different models (" + label(a) + " and " + label(b) + "): give all of them one"};
-  }
-  a.kv_blocks = std::min(a.kv_blocks, b.kv_blocks);
-  a.n_slots = std::min(a.n_slots, b.n_slots);
-  a.max_depth = std::min(a.max_depth, b.max_depth);
-  a.max_rows = std::min(a.max_rows, b.max_rows);
-  a.max_step_tokens = std::min(a.max_step_tokens, b.max_step_tokens);
-  a.max_logits_rows = std::min(a.max_logits_rows, b.max_logits_rows);
-  a.max_loras = std::min(a.max_loras, b.max_loras);
-  a.max_lora_rank = std::min(a.max_lora_rank, b.max_lora_rank);
-  return a;
+void report(const SchedulerFigures& f, ReplicaReport now, ReplicaStatus& to) {
+  now.replica = to.replica;
+  now.waiting = f.waiting;
+  now.running = f.running;
+  now.in_flight = f.in_flight;
+  now.steps = f.stats.steps;
+  now.steps_ahead = f.stats.steps_ahead;
+  now.settled = f.stats.settled;
+  now.tokens = f.stats.tokens;
+  now.outstanding = to.report.outstanding;
+  now.since_settled = f.last_settled == 0 ? 0 : now_ns() - f.last_settled;
+  to.report = std::move(now);
 }
 
 }  // namespace
@@ -370,10 +367,15 @@ RuntimeMetrics Runtime::metrics() const {
   for (const auto& place : impl_->places) {
     const auto peers = place->peers();
     if (!peers) continue;
-    if (const auto facts = impl_->ask<DeviceFacts>(peers->router, Ask{})) m.facts = sum(m.facts, facts.value());
+    ReplicaReport now;  // newer than the last that the dispatcher has
+    if (const auto facts = impl_->ask<DeviceFacts>(peers->router, Ask{})) {
+      m.facts = sum(m.facts, facts.value());
+      now.facts = facts.value();
+    }
     const auto asked = impl_->ask<SchedulerFigures>(peers->scheduler, Ask{});
     if (!asked) continue;
     const SchedulerFigures& f = asked.value();
+    if (place->index() < m.replicas.size()) report(f, now, m.replicas[place->index()]);
     m.scheduler = sum(m.scheduler, f.stats);
     m.waiting += f.waiting;
     m.running += f.running;

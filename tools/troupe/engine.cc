@@ -89,6 +89,10 @@ RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth
   RuntimeOptions out;
   out.depth = depth;
   out.max_batch = options.max_batch;
+  using actors::PlacementPolicy;
+  out.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
+                         : options.placement == "pinned"    ? PlacementPolicy::pinned
+                                                            : PlacementPolicy::least_work;
   out.spill_dir = options.spill_dir;
   out.spill_limit = options.spill_limit << 20;
   out.trace.file = options.trace;

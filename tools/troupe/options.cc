@@ -37,6 +37,8 @@ po::options_description common_options() {
   add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
   add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"), "host:0, or cuda:N for the N-th NVIDIA device, from 0");
   add("devices", po::value<std::string>()->value_name("DEVICE,..."), "several, each with the model: host:0,host:1,cuda:0");
+  add("placement", po::value<std::string>()->default_value("least-work")->value_name("POLICY"),
+      "which of several devices a request goes to: least-work, round-robin, or pinned by its id");
   add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
@@ -74,7 +76,7 @@ DeviceName to_device(const std::string& text, const char* option) {
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(begin, end, out.index);
     out.cuda = cuda;
-    if (error == std::errc() && rest == end && begin != end && out.index < kMostDevices) return out;
+    if (error == std::errc() && rest == end && begin != end) return out;
   }
   throw po::error(fmt::format("--{} must be host:N or cuda:N with a number, such as host:0, and is {}", option, text));
 }
@@ -111,6 +113,10 @@ CommonOptions to_common(const po::variables_map& values) {
   out.key = text("key");
   out.ca = text("ca");
   if (values.count("link-silence") != 0) out.link_silence = to_count(values, "link-silence", 10, 3'600'000);
+  out.placement = values["placement"].as<std::string>();
+  if (out.placement != "least-work" && out.placement != "round-robin" && out.placement != "pinned") {
+    throw po::error("--placement must be least-work, round-robin or pinned, and is " + out.placement);
+  }
   out.depth = to_count(values, "depth", 1, 16);
   out.max_batch = to_count(values, "max-batch", 1, 1024);
   out.kv_blocks = to_count(values, "kv-blocks", 0, 1u << 24);

@@ -36,6 +36,7 @@ struct CommonOptions {
   std::string cert, key, ca;       // by which this program and nodes know each other
   std::uint32_t link_silence = 3000;  // ms without anything from a node, after which it is taken for gone
   std::string model;             // path; empty = the default model in the cache
+  std::string placement = "least-work";  // of requests on several devices: that, round-robin or pinned
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
   std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
