@@ -21,12 +21,14 @@ HostShell::behavior_type HostShell::make_behavior() {
       [this](const ReplicaDown& m) { handle(this, m); },
       [this](const LinkUp& m) { wires_.add(m); },
       [this](const LinkSaid& m) {
+        post_.caused_by(0);
         core_.on(m.number, LinkMessage(m.message), now_ns(), out_);
         send_all(this);
         wires_.taken(m);
       },
       [this](const LinkDown& m) {
         wires_.remove(m.number);
+        post_.caused_by(0);
         core_.on(Disconnected{m.number, m.why}, now_ns(), out_);
         send_all(this);
       },
@@ -49,6 +51,7 @@ void HostShell::join(const Joined& m) {
 
 void HostShell::down(const caf::down_msg& m) {
   if (std::find(watched_.begin(), watched_.end(), m.source) == watched_.end()) return;  // of an earlier life
+  post_.caused_by(0);
   core_.on(ReplicaLost{{}, ref_, {ErrorCode::internal, "an actor of the replica died (" + caf::to_string(m.reason) + ")"}}, now_ns(), out_);
   send_all(this);
 }

@@ -31,6 +31,7 @@ void HostCore::on(std::uint32_t connection, LinkMessage&& message, TimeNs now, H
         } else if constexpr (kToNode<M> && !std::is_same_v<M, Heartbeat> && !std::is_same_v<M, Hello>) {
           if (!holder_->welcomed || m.replica != holder_->hello.ref) return;
           m.replica = config_.ref;
+          if (refuses(m, now, out)) return;
           ++owed_;
           out.push(std::move(m));
         }
@@ -65,6 +66,21 @@ void HostCore::greet(std::uint32_t connection, const Hello& m, TimeNs now, HostO
   out.push(SetTimer{now + m.heartbeat});
   if (replica_ == Replica::down) start(out);
   settle(now, out);
+}
+
+// Without room for adapters there is nobody who could answer.
+template <class M>
+bool HostCore::refuses(const M& m, TimeNs now, HostOutbox& out) {
+  if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, FetchAdapter>) {
+    if (config_.model.max_loras > 0) return false;
+    std::conditional_t<std::is_same_v<M, LoraSubmit>, LoraAnswer, AdapterFetched> answer;
+    answer.id = m.id;
+    answer.replica = config_.ref;
+    answer.error = {ErrorCode::unsupported, "this node has no room for adapters: start it with --max-loras above 0"};
+    say(answer, now, out);
+    return true;
+  }
+  return false;
 }
 
 Error HostCore::fault(const Admit& m) const {

@@ -88,6 +88,7 @@ class HostCore {
   void greet(std::uint32_t connection, const Hello& m, TimeNs now, HostOutbox& out);
   void admit(Admit&& m, TimeNs now, HostOutbox& out);
   Error fault(const Admit& m) const;
+  template <class M> bool refuses(const M& m, TimeNs now, HostOutbox& out);
   void refuse(std::uint32_t connection, Error why, HostOutbox& out);
   void release(HostOutbox& out);
   void settle(TimeNs now, HostOutbox& out);

@@ -45,16 +45,19 @@ RemoteShell::behavior_type RemoteShell::make_behavior() {
       [this](const AskReport& m) { handle(this, m); },
       [this](const LinkUp& m) {
         wires_.add(m);
+        post_.caused_by(0);
         core_.on(Connected{m.number}, now_ns(), out_);
         send_all(this);
       },
       [this](const LinkSaid& m) {
+        post_.caused_by(0);
         core_.on(m.number, LinkMessage(m.message), now_ns(), out_);
         send_all(this);
         wires_.taken(m);
       },
       [this](const LinkDown& m) {
         wires_.remove(m.number);
+        post_.caused_by(0);
         core_.on(Disconnected{m.number, m.why}, now_ns(), out_);
         send_all(this);
       },

@@ -154,15 +154,18 @@ TEST(Remote, IsNeverGivenUp) {
 // ---- the node's side
 
 struct Host {
-  HostCore core{[] {
-    HostConfig c;
-    c.node = "node-a";
-    c.max_live = 3;
-    c.ref = kLocal;
-    c.model = model();
-    c.tokens = 9;
-    return c;
-  }()};
+  explicit Host(std::uint32_t adapters = 0)
+      : core([&] {
+          HostConfig c;
+          c.node = "node-a";
+          c.max_live = 3;
+          c.ref = kLocal;
+          c.model = model();
+          c.model.max_loras = adapters;
+          c.tokens = 9;
+          return c;
+        }()) {}
+  HostCore core;
   HostOutbox out;
   TimeNs timer = 0;
   template <class M> Texts on(const M& m, TimeNs now = 0) {
@@ -217,7 +220,7 @@ TEST(Host, TheNextRuntimeWaitsForTheRequestsOfTheLast) {
 }
 
 TEST(Host, AnAnswerToAnEarlierRuntimeIsNotTheNextOnes) {
-  Host h;
+  Host h(2);
   h.hears(1, Host::hello(42, kRef));
   LoraSubmit load;
   load.id = 7;
@@ -227,6 +230,16 @@ TEST(Host, AnAnswerToAnEarlierRuntimeIsNotTheNextOnes) {
   LoraAnswer answer;
   answer.id = 7;
   EXPECT_EQ(h.on(answer), Texts{"> Welcome"});
+}
+
+TEST(Host, WithoutRoomForAdaptersItAnswersByItself) {
+  Host h;
+  h.hears(1, Host::hello(42, kRef));
+  LoraSubmit load;
+  load.id = 7;
+  load.replica = kRef;
+  EXPECT_EQ(h.hears(1, load), Texts{"> LoraAnswer 7 r0.1"});
+  EXPECT_EQ(h.hears(2, Host::hello(42, {2, 6})), (Texts{"disconnect 1", "> Welcome"})) << "it waits for no answer";
 }
 
 TEST(Host, ARuntimeThatComesAgainTakesOver) {
