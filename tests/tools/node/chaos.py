@@ -104,8 +104,10 @@ def main():
 
     nodes = [Node(common + ["node"] + certificate_flags(folder, "node")) for _ in range(options.nodes)]
     command = common + ["run", "--nodes", ",".join("127.0.0.1:%d" % n.port for n in nodes), *certificate_flags(folder, "runtime"), "-"]
-    if options.adapter:
-        load = json.dumps({"lora": {"load": {"name": "pirate", "dir": os.path.abspath(options.adapter)}}, "at_ms": 500}) + "\n"
+    if options.adapter:  # some requests run before it, some while it goes from node to node, some after
+        requests = [dict(r, arrive_ms=i * 10) for i, r in enumerate(requests)]
+        text = "".join(json.dumps(r) + "\n" for r in requests)
+        load = json.dumps({"lora": {"load": {"name": "pirate", "dir": os.path.abspath(options.adapter)}}, "at_ms": 5 * len(requests)}) + "\n"
         text += load
     began = time.monotonic()
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -159,4 +161,5 @@ def main():
         sys.exit(1)
 
 
-main()
+if __name__ == "__main__":
+    main()
