@@ -170,6 +170,7 @@ Result<void> Runtime::Impl::start_system() {
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TraceOptions trace = options.trace;
     if (several() && !trace.file.empty()) trace.file += ".front";
+    if (several()) trace.flight_bytes /= places.size() + 1;
     trace::CoreConfigs configs = places.empty() ? trace::CoreConfigs{} : places[0]->replica()->configs();
     configs.dispatcher = dispatcher_config();
     configs.model = info;

@@ -71,7 +71,8 @@
   X(DropState)               \
   X(Sample)                  \
   X(Sampled)                 \
-  X(Deliver)
+  X(Deliver)                 \
+  X(Delivered)
 
 namespace troupe {
 

@@ -31,13 +31,13 @@ DeliveryShell::behavior_type DeliveryShell::make_behavior() {
         open_[m.id] = m.callback;
       },
       [this](const Deliver& m) {
-        post_.handling(m, now_ns());
+        handle(this, m);
         deliver(*m.batch);
       },
       [this](const Reclaim& m) { handle(this, m); },
       [this](const EndRequests& m) {
-        post_.handling(m, now_ns());
-        for (const Finish& finish : m.finishes) end(finish, {});
+        handle(this, m);
+        for (const std::uint32_t i : core_.finishes()) end(m.finishes[i], {});
       },
       [this](const EndAll& m) {
         end_all(m.error);
@@ -54,8 +54,8 @@ void DeliveryShell::on_exit() {
 
 void DeliveryShell::deliver(const TokenBatch& batch) {
   const std::string_view text = batch.text;
-  for (const TokenEvent& token : batch.events) {
-    if (!core_.take(token)) continue;
+  for (const std::uint32_t i : core_.events()) {
+    const TokenEvent& token = batch.events[i];
     const auto it = open_.find(token.request);
     if (it == open_.end()) continue;
     RequestEvent event;
@@ -65,11 +65,13 @@ void DeliveryShell::deliver(const TokenBatch& batch) {
     event.best = token.best_size == 0 ? nullptr : batch.best.data() + token.best_begin;
     call(*it->second, event);
   }
-  for (const Finish& finish : batch.finishes) end(finish, text.substr(finish.text_begin, finish.text_size));
+  for (const std::uint32_t i : core_.finishes()) {
+    const Finish& finish = batch.finishes[i];
+    end(finish, text.substr(finish.text_begin, finish.text_size));
+  }
 }
 
 void DeliveryShell::end(const Finish& finish, std::string_view text) {
-  if (!core_.take(finish)) return;
   const auto it = open_.find(finish.request);
   if (it == open_.end()) return;
   const std::shared_ptr<Callback> callback = std::move(it->second);

@@ -24,6 +24,7 @@ class DeliveryShell final : public Shell<DeliveryActor, DeliveryCore, DeliveryOu
   const char* name() const override { return "delivery"; }
   behavior_type make_behavior() override;
   void on_exit() override;
+  void put(Delivered&& m) { send_to(front_->dispatcher, std::move(m)); }
   void put(Reclaimed&& m) { send_to(front_->dispatcher, std::move(m)); }
 
  private:

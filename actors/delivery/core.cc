@@ -7,7 +7,7 @@ namespace troupe::actors {
 void DeliveryCore::open(const RequestId& id, std::uint32_t max_tokens) {
   Open& o = open_[id];
   o = {};
-  if (config_.keeps_tokens) o.tokens.reserve(max_tokens);
+  if (config_.reclaims) o.tokens.reserve(max_tokens);
 }
 
 bool DeliveryCore::take(const TokenEvent& event) {
@@ -16,7 +16,7 @@ bool DeliveryCore::take(const TokenEvent& event) {
   Open& o = it->second;
   if (event.index != o.next) return ++stats_.repeated, false;
   ++o.next;
-  if (config_.keeps_tokens) o.tokens.push_back(event.id);
+  if (config_.reclaims) o.tokens.push_back(event.id);
   ++stats_.tokens;
   return true;
 }
@@ -27,6 +27,29 @@ bool DeliveryCore::take(const Finish& finish) {
   open_.erase(it);
   ++stats_.ends;
   return true;
+}
+
+void DeliveryCore::on(const Deliver& m, TimeNs, DeliveryOutbox& out) {
+  const TokenBatch& batch = *m.batch;
+  events_.clear();
+  for (std::uint32_t i = 0; i < batch.events.size(); ++i)
+    if (take(batch.events[i])) events_.push_back(i);
+  end(batch.finishes, out);
+}
+
+void DeliveryCore::on(const EndRequests& m, TimeNs, DeliveryOutbox& out) {
+  events_.clear();
+  end(m.finishes, out);
+}
+
+void DeliveryCore::end(const std::vector<Finish>& finishes, DeliveryOutbox& out) {
+  finishes_.clear();
+  for (std::uint32_t i = 0; i < finishes.size(); ++i)
+    if (take(finishes[i])) finishes_.push_back(i);
+  if (finishes_.empty() || !config_.reclaims) return;
+  Delivered told;
+  for (const std::uint32_t i : finishes_) told.requests.push_back({finishes[i].request, finishes[i].attempt});
+  out.push(std::move(told));
 }
 
 void DeliveryCore::on(const Reclaim& m, TimeNs, DeliveryOutbox& out) {

@@ -5,6 +5,9 @@
 // A request that is moved is reclaimed: its attempt rises, and what was delivered until then is answered, the only truth of
 // what its client has. Between the two nothing can come in.
 //
+// The shell gives it a batch, sends what it answers, and then calls back for what counts. So the dispatcher knows of an end
+// before anything that its client does about it arrives.
+//
 // Deterministic; one thread at a time (the delivery thread). Nothing is allocated for a token: open() sets the memory aside.
 #pragma once
 
@@ -24,7 +27,7 @@ enum class DeliveryFault : std::uint8_t {
 };
 
 struct DeliveryConfig {
-  bool keeps_tokens = false;  // requests may be reclaimed: their tokens are kept until they end
+  bool reclaims = false;  // there are several replicas: tokens are kept until their request ends, and ends are told
   DeliveryFault fault = DeliveryFault::none;
 };
 
@@ -37,7 +40,7 @@ struct DeliveryStats {
   std::uint64_t reclaimed = 0;
 };
 
-using DeliveryOutbox = Outbox<Reclaimed>;
+using DeliveryOutbox = Outbox<Reclaimed, Delivered>;
 
 class DeliveryCore {
  public:
@@ -45,13 +48,15 @@ class DeliveryCore {
 
   // The request may have events from here on, at most `max_tokens` tokens.
   void open(const RequestId& id, std::uint32_t max_tokens);
-  // Whether the client gets it. After an end that was taken the request is forgotten.
-  bool take(const TokenEvent& event);
-  bool take(const Finish& finish);
+  // What of it counts is in events() and finishes() until the next one. After its end a request is forgotten.
+  void on(const Deliver& m, TimeNs now, DeliveryOutbox& out);
+  void on(const EndRequests& m, TimeNs now, DeliveryOutbox& out);
   void on(const Reclaim& m, TimeNs now, DeliveryOutbox& out);
   // Nothing more is delivered for anybody.
   void clear() { open_.clear(); }
 
+  const std::vector<std::uint32_t>& events() const { return events_; }      // indices in the batch
+  const std::vector<std::uint32_t>& finishes() const { return finishes_; }  // likewise, or in EndRequests
   std::size_t live() const { return open_.size(); }
   const DeliveryStats& stats() const { return stats_; }
 
@@ -61,10 +66,14 @@ class DeliveryCore {
     std::uint32_t next = 0;  // index of the next token
     std::vector<Token> tokens;
   };
+  bool take(const TokenEvent& event);
+  bool take(const Finish& finish);
+  void end(const std::vector<Finish>& finishes, DeliveryOutbox& out);
   bool counts(std::uint32_t attempt, const Open& o) const { return attempt == o.attempt || config_.fault == DeliveryFault::any_attempt; }
 
   const DeliveryConfig config_;
   std::map<RequestId, Open> open_;
+  std::vector<std::uint32_t> events_, finishes_;
   DeliveryStats stats_;
 };
 

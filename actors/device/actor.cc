@@ -72,7 +72,7 @@ bool DeviceShell::poll(caf::execution_unit* unit) {
 }
 
 Done DeviceShell::stop() {
-  if (home_ != nullptr) home_->idle_hook = {};
+  if (home_ != nullptr && home_->idle_hook.context == this) home_->idle_hook = {};
   polled_.clear();
   if (auto gone = ring_.destroy(); !gone) return {gone.error()};
   return {};

@@ -87,6 +87,7 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
       [this](const ReplicaLost& m) { handle(this, m); },
       [this](const ReplicaReport& m) { handle(this, m); },
       [this](const Reclaimed& m) { handle(this, m); },
+      [this](const Delivered& m) { handle(this, m); },
       [this](const Tick& m) {
         if (timer_.due(now_ns(), *this, post_)) handle(this, m);
       },

@@ -109,7 +109,7 @@ void DispatcherCore::on(const Submit& m, TimeNs now, DispatcherOutbox& out) {
 
 void DispatcherCore::State::forget(std::map<std::uint64_t, Entry>::iterator it) {
   Entry& e = it->second;
-  if (e.where == Entry::Where::placed) leave(e);
+  if (e.where == Entry::Where::placed || e.where == Entry::Where::ending) leave(e);
   if (e.where == Entry::Where::reclaiming) --reclaiming;
   if (e.where == Entry::Where::queued) {
     const auto at = std::find(queue.begin(), queue.end(), it->first);
@@ -133,8 +133,11 @@ void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
 }
 
 void DispatcherCore::State::answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out) {
-  for (std::uint32_t i = 0; i < e.cancels; ++i)
-    out.push(CancelReply{{}, e.id, i == 0 ? outcome : CancelOutcome::already_finished, static_cast<std::uint32_t>(e.output.size()), {}});
+  for (const CancelReply& reply : e.replies) out.push(reply);
+  for (std::uint32_t i = 0; i < e.cancels; ++i) {
+    const bool first = i == 0 && e.replies.empty();
+    out.push(CancelReply{{}, e.id, first ? outcome : CancelOutcome::already_finished, static_cast<std::uint32_t>(e.output.size()), {}});
+  }
 }
 
 void DispatcherCore::on(const Cancel& m, TimeNs now, DispatcherOutbox& out) {
@@ -154,7 +157,7 @@ void DispatcherCore::on(const Cancel& m, TimeNs now, DispatcherOutbox& out) {
     return;
   }
   ++e.cancels;
-  if (e.where == State::Entry::Where::reclaiming) return;
+  if (e.where != State::Entry::Where::queued) return;
   s.end(e, FinishReason::cancelled);
   s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
   s.forget(at);
@@ -167,6 +170,7 @@ void DispatcherCore::on(const CancelReply& m, TimeNs, DispatcherOutbox& out) {
     const auto it = std::find(s.cancels.begin(), s.cancels.end(), std::pair{m.id, m.replica});
     if (it == s.cancels.end()) return ++s.stats.late, void();
     s.cancels.erase(it);
+    if (const auto at = s.requests.find(m.id.generation); at != s.requests.end()) return at->second.replies.push_back(m);
   }
   out.push(m);
 }
@@ -179,6 +183,27 @@ void DispatcherCore::on(const Ended& m, TimeNs now, DispatcherOutbox& out) {
   for (const auto& [id, attempt] : m.requests) {
     const auto it = s.requests.find(id.generation);
     if (it == s.requests.end() || it->second.id != id || it->second.attempt != attempt) continue;
+    if (!s.lone) {
+      if (it->second.where != State::Entry::Where::placed) continue;
+      s.leave(it->second);
+      it->second.where = State::Entry::Where::ending;
+      ++s.replicas[it->second.replica].ending;
+      continue;
+    }
+    s.forget(it);
+    ++ended;
+  }
+  if (ended > 0) s.keep_pace(now, ended);
+  s.pump(now, out);
+}
+
+void DispatcherCore::on(const Delivered& m, TimeNs now, DispatcherOutbox& out) {
+  State& s = *s_;
+  std::size_t ended = 0;
+  for (const auto& [id, attempt] : m.requests) {
+    const auto it = s.requests.find(id.generation);
+    if (it == s.requests.end() || it->second.id != id || it->second.attempt != attempt) continue;
+    s.answer_cancels(it->second, CancelOutcome::already_finished, out);
     s.forget(it);
     ++ended;
   }
@@ -198,7 +223,7 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     if (r.ended) {
       ++s.stats.ended_when_reclaimed;
       s.answer_cancels(e, CancelOutcome::already_finished, out);
-    } else if (e.cancels > 0) {
+    } else if (e.cancels + e.replies.size() > 0) {
       s.end(e, FinishReason::cancelled);
       s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
     } else if (e.deadline != 0 && e.deadline <= now) {

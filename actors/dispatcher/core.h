@@ -9,7 +9,8 @@
 // Without replicas in its configuration it has one, which is there from the start and is neither watched nor restarted.
 //
 // Invariants, after every message
-//   - a live request is in one place: queued here, placed on a replica that is not fenced, or being reclaimed;
+//   - a live request is in one place: queued here, placed on a replica that is not fenced, ending (that replica says it is over
+//     and delivery has not said so yet), or being reclaimed;
 //   - outstanding work of a replica = the sum over the requests that are placed on it;
 //   - nothing is sent to a replica that is fenced.
 // Bounded: max_live requests, max_commands LoRA commands; per replica the remembered prefixes.
@@ -103,6 +104,7 @@ class DispatcherCore {
   void on(const ReplicaLost& m, TimeNs now, DispatcherOutbox& out);
   void on(const ReplicaReport& m, TimeNs now, DispatcherOutbox& out);
   void on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out);
+  void on(const Delivered& m, TimeNs now, DispatcherOutbox& out);
   void on(const DrainReplica& m, TimeNs now, DispatcherOutbox& out);
   void on(const UndrainReplica& m, TimeNs now, DispatcherOutbox& out);
   void on(const AskReplicas& m, TimeNs now, DispatcherOutbox& out);

@@ -54,7 +54,7 @@ void DispatcherCore::on(const LoraSubmit& m, TimeNs now, DispatcherOutbox& out) 
   if (s.rolls.size() + s.lists.size() > s.config.max_commands)
     return refuse(ErrorCode::overloaded, fmt::format("{} LoRA commands wait already; try again later", s.rolls.size() + s.lists.size()));
   State::Roll roll;
-  roll.id = m.id;
+  roll.id = roll.as = m.id;
   roll.command = c;
   if (c.kind == Kind::promote) {
     roll.source = index_of(c.peer);
@@ -110,7 +110,7 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
       continue;
     }
     roll.at = r.ref.index;
-    roll.sent = roll.id;
+    roll.sent = roll.as;
     out.push(LoraSubmit{{}, roll.sent, roll.command, r.ref, roll.image});
     return false;
   }
@@ -194,15 +194,15 @@ void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack
     unload.name = c.name;
     undo.push_back({r.ref.index, roll.id, unload});
   }
-  r.adapters[c.name] = roll.id;
-  if (Loaded& entry = registry[c.name]; entry.id != roll.id) {
+  r.adapters[c.name] = roll.as;
+  if (Loaded& entry = registry[c.name]; entry.id != roll.as) {
     LoraCommand again = c;
     if (c.kind == Kind::promote) {
       const auto it = registry.find(c.adapter.empty() ? c.name : c.adapter);
       again = load(c.name, it != registry.end() ? it->second.command.path : std::string());
     }
     again.replica.clear();
-    entry = {roll.id, ++version, again};
+    entry = {roll.as, ++version, again};
   }
 }
 
@@ -271,6 +271,9 @@ void DispatcherCore::on(const AdapterFetched& m, TimeNs now, DispatcherOutbox& o
   if (s.current(m.replica) == nullptr || s.rolls.empty()) return ++s.stats.late, void();
   State::Roll& roll = s.rolls.front();
   if (roll.id != m.id || !roll.at || !roll.source || roll.image) return ++s.stats.late, void();
+  const std::string& adapter = roll.command.adapter.empty() ? roll.command.name : roll.command.adapter;
+  const auto known = s.replicas[*roll.at].adapters.find(adapter);
+  if (adapter == roll.command.name && known != s.replicas[*roll.at].adapters.end()) roll.as = known->second;  // the same on both
   roll.at.reset();
   roll.image = m.image;
   if (m.error.code != ErrorCode::none)

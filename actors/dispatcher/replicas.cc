@@ -50,8 +50,6 @@ bool DispatcherCore::State::place(Entry& e, TimeNs now, DispatcherOutbox& out) {
   e.cost = e.request->prompt.size() + std::min<std::uint64_t>(e.request->stop.max_tokens, context);
   Replica& r = replicas[lone ? 0 : placement.choose(candidates, e.id.client, e.cost, e.prefix)];
   if (!lone) placement.placed(r.ref.index, e.prefix);
-  // Nothing is watched while there is nothing to do: its time begins now.
-  if (r.live == 0) r.progress = now, r.next_ask = now + config.supervision.report_interval, r.asked = 0;
   ++r.live;
   r.outstanding += e.cost;
   e.where = Entry::Where::placed;
@@ -75,8 +73,15 @@ bool DispatcherCore::State::place(Entry& e, TimeNs now, DispatcherOutbox& out) {
 
 void DispatcherCore::State::leave(Entry& e) {
   Replica& r = replicas[e.replica];
+  if (e.where == Entry::Where::ending) return --r.ending, void();
   --r.live;
   r.outstanding -= e.cost;
+}
+
+// It has something to do, and is watched: nobody is while there is nothing to wait for.
+bool DispatcherCore::State::busy(const Replica& r) const {
+  const auto asked = [&](const Roll& roll) { return roll.at && *roll.at == r.ref.index; };
+  return r.serves() && (r.live + r.ending > 0 || (!rolls.empty() && asked(rolls.front())) || std::any_of(lists.begin(), lists.end(), asked));
 }
 
 // Fenced at once; then delivery is asked what the clients of its requests have.
@@ -87,7 +92,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   r.since = now;
   Reclaim reclaim;
   for (auto& [generation, e] : requests) {
-    if (e.where != Entry::Where::placed || e.replica != r.ref.index) continue;
+    if ((e.where != Entry::Where::placed && e.where != Entry::Where::ending) || e.replica != r.ref.index) continue;
     leave(e);
     e.where = Entry::Where::reclaiming;
     e.error = r.error;
@@ -112,6 +117,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   r.adapters.clear();
   r.report = {};
   r.asked = 0;
+  r.watched = false;
   r.replaying = 0;
   r.drained = false;
   lost_in_roll(r);
@@ -153,7 +159,7 @@ void DispatcherCore::State::watch(TimeNs now, DispatcherOutbox& out) {
       out.push(StartReplica{{}, r.ref});
     } else if (r.state == ReplicaState::starting && r.since + c.start_timeout <= now) {
       lose(r, Error{ErrorCode::timed_out, "it was not up within the time for a start"}, now, out);
-    } else if (r.serves() && r.live > 0) {
+    } else if (r.watched && busy(r)) {
       if (r.asked != 0 && r.asked + c.report_timeout <= now) {
         ++stats.silent;
         lose(r, Error{ErrorCode::timed_out, "it has not answered for " + std::to_string((now - r.asked) / 1'000'000) + " ms"}, now, out);
@@ -197,6 +203,11 @@ void DispatcherCore::State::pump(TimeNs now, DispatcherOutbox& out) {
     for (Replica& r : replicas)
       if (r.drain) settle_drains(r, out);
   }
+  for (Replica& r : replicas) {
+    const bool watched = !lone && busy(r);
+    if (watched && !std::exchange(r.watched, watched)) r.progress = now, r.next_ask = now + config.supervision.report_interval, r.asked = 0;
+    r.watched = watched;
+  }
   if (!finishes.empty()) out.push(EndRequests{{}, std::exchange(finishes, {})});
   drain_on(out);
   if (!lone) arm(now, out);
@@ -213,7 +224,7 @@ void DispatcherCore::State::arm(TimeNs, DispatcherOutbox& out) {
   for (const Replica& r : replicas) {
     if (r.state == ReplicaState::waiting) earlier(r.since);
     if (r.state == ReplicaState::starting) earlier(r.since + c.start_timeout);
-    if (!r.serves() || r.live == 0) continue;
+    if (!r.watched) continue;
     earlier(r.asked != 0 ? r.asked + c.report_timeout : r.next_ask);
     earlier(r.progress + c.progress_timeout);
   }
@@ -337,7 +348,7 @@ void DispatcherCore::on(const AskReplicas& m, TimeNs now, DispatcherOutbox& out)
 std::string DispatcherCore::check() const {
   const State& s = *s_;
   std::vector<std::uint64_t> outstanding(s.replicas.size(), 0);
-  std::vector<std::uint32_t> live(s.replicas.size(), 0);
+  std::vector<std::uint32_t> live(s.replicas.size(), 0), ending(s.replicas.size(), 0);
   std::size_t queued = 0, reclaiming = 0;
   for (const auto& [generation, e] : s.requests) {
     if (const auto it = s.live.find(e.id.client); it == s.live.end() || it->second != generation)
@@ -350,6 +361,10 @@ std::string DispatcherCore::check() const {
     } else {
       if (!s.replicas[e.replica].serves() && s.config.fault == DispatcherFault::none)
         return "R5: " + label(e.id) + " is placed on " + label(s.replicas[e.replica].ref) + ", which is " + name(s.replicas[e.replica].state);
+      if (e.where == State::Entry::Where::ending) {
+        ++ending[e.replica];
+        continue;
+      }
       outstanding[e.replica] += e.cost;
       ++live[e.replica];
     }
@@ -358,10 +373,10 @@ std::string DispatcherCore::check() const {
     return "R5: a live request is in two places, or in none";
   if (s.live.size() > s.config.max_live) return "R11: more live requests than the limit";
   for (const State::Replica& r : s.replicas) {
-    if (r.live != live[r.ref.index] || r.outstanding != outstanding[r.ref.index])
+    if (r.live != live[r.ref.index] || r.ending != ending[r.ref.index] || r.outstanding != outstanding[r.ref.index])
       return "R8: " + label(r.ref) + " counts other work than it has";
     if (r.state == ReplicaState::drained && r.live > 0) return "R5: " + label(r.ref) + " is drained, and has requests";
-    if (!s.lone && r.serves() && r.live > 0 && s.armed == 0) return "R10: " + label(r.ref) + " has requests, and nobody watches it";
+    if (!s.lone && s.busy(r) && (!r.watched || s.armed == 0)) return "R10: " + label(r.ref) + " has requests, and nobody watches it";
     if (r.state == ReplicaState::waiting && s.armed == 0) return "R10: " + label(r.ref) + " waits for its start, and no timer is set";
   }
   return {};

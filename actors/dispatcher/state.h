@@ -21,10 +21,10 @@ struct DispatcherCore::State {
 
   // A request from its acceptance to its end.
   struct Entry {
-    enum class Where : std::uint8_t { queued, placed, reclaiming };
+    enum class Where : std::uint8_t { queued, placed, ending, reclaiming };
     RequestId id;
     Where where = Where::queued;
-    std::uint32_t replica = 0;  // placed: index
+    std::uint32_t replica = 0;  // placed, ending: index
     std::uint32_t attempt = 0;
     Shared<Request> request;
     std::uint64_t seed = 0;
@@ -37,7 +37,8 @@ struct DispatcherCore::State {
     std::optional<std::uint64_t> command{};  // LoraBound
     std::uint64_t after = 0;                 // the last LoRA command before it that concerns it
     Placement::Prefix prefix;
-    std::uint32_t cancels = 0;  // that wait for it to be reclaimed
+    std::uint32_t cancels = 0;  // that wait for it to be reclaimed, or to be over
+    std::vector<CancelReply> replies{};  // that wait for it to be over: then its client id may come again
     Error error{};              // of the replica that it was on last
   };
 
@@ -50,6 +51,7 @@ struct DispatcherCore::State {
     std::string arithmetic;
     std::uint32_t live = 0;
     std::uint64_t outstanding = 0;
+    std::uint32_t ending = 0;
     bool drain = false;  // nothing more is placed there, whatever its state
     std::vector<std::uint64_t> drains;  // DrainReplica that wait for it
     Error error;
@@ -58,6 +60,7 @@ struct DispatcherCore::State {
     // Supervision
     ReplicaReport report;
     TimeNs asked = 0;     // AskReport that was not answered; 0 = none
+    bool watched = false;  // it has something to do
     TimeNs next_ask = 0;
     TimeNs progress = 0;  // when it was last known to get on
     std::uint64_t settled = 0;
@@ -90,6 +93,7 @@ struct DispatcherCore::State {
     std::uint32_t next = 0;                // replica
     std::optional<std::uint32_t> at{};     // whose answer is awaited
     std::uint64_t sent = 0;                // LoraSubmit::id of that
+    std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
     std::optional<std::uint32_t> source{};  // promote: who has it; until it was fetched
     Shared<AdapterImage> image{};
     LoraAck ack{};  // of the last that did it
@@ -158,6 +162,7 @@ struct DispatcherCore::State {
   void schedule(Replica& r, TimeNs now);
   void go_up(Replica& r, TimeNs now);
   void leave(Entry& e);  // its replica
+  bool busy(const Replica& r) const;
   void watch(TimeNs now, DispatcherOutbox& out);
   void settle_drains(Replica& r, DispatcherOutbox& out);
   // What every handler ends with: who can be placed is placed, who can never be is ended, the timer is set.

@@ -26,6 +26,7 @@ RuntimeOptions ReplicaPlace::options_for(std::uint32_t incarnation) const {
   const std::string number = "r" + std::to_string(index_);
   if (count_ > 1 && !o.spill_dir.empty()) o.spill_dir += "/" + number;
   const std::string life = incarnation > 1 ? "." + std::to_string(incarnation) : "";
+  if (count_ > 1) o.trace.flight_bytes /= count_ + 1;  // the front has its share too
   if (!o.trace.file.empty() && (count_ > 1 || incarnation > 1)) o.trace.file += "." + number + life;
   return o;
 }

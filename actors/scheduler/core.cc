@@ -319,6 +319,7 @@ void SchedulerCore::on(const AskReport&, TimeNs now, SchedulerOutbox& out) {
 
 std::string SchedulerCore::check() const {
   const State& s = *s_;
+  if (s.left) return {};  // it was given up where it stood
   if (s.n_pipeline > s.depth) return "R4: more steps in flight than the depth";
   if (s.running.size() > s.max_batch) return "R11: more running requests than the batch holds";
   std::size_t used = 0;

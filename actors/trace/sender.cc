@@ -51,13 +51,15 @@ std::string label(const Party& p) {
   return out;
 }
 
+std::string part_name(std::uint8_t part) {
+  if (part == kWhole) return "";
+  return part == kFront ? "front" : "r" + std::to_string(part - kFirstReplica);
+}
+
 std::string seq_label(std::uint64_t seq) {
   if (seq == 0) return "-";
   const std::uint8_t part = part_of(seq);
-  std::string out;
-  if (part == kFront) out = "front/";
-  if (part >= kFirstReplica) out = "r" + std::to_string(part - kFirstReplica) + "/";
-  return out + label(sender_of(seq)) + ":" + std::to_string(count_of(seq));
+  return (part == kWhole ? "" : part_name(part) + "/") + label(sender_of(seq)) + ":" + std::to_string(count_of(seq));
 }
 
 std::uint64_t parse_seq(const std::string& text) {

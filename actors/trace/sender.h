@@ -52,6 +52,7 @@ inline Party sender_of(std::uint64_t seq) {
 inline std::uint8_t part_of(std::uint64_t seq) { return static_cast<std::uint8_t>(seq >> 56); }
 inline std::uint64_t count_of(std::uint64_t seq) { return seq & ((std::uint64_t{1} << kCountBits) - 1); }
 
+std::string part_name(std::uint8_t part);  // "front", "r0"; "" of a whole
 std::string label(const Party& p);         // "scheduler", "driver.2"
 std::string seq_label(std::uint64_t seq);  // "scheduler:17", "front/dispatcher:3", "r0/scheduler:17"; "-" for 0
 // The seq that seq_label wrote; 0 = it is none.

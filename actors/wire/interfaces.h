@@ -133,7 +133,7 @@ using DispatcherActor =
                      caf::replies_to<AskReplicas>::with<ReplicaList>, caf::reacts_to<LoraAnswer>, caf::reacts_to<LoraBound>,
                      caf::reacts_to<AdapterFetched>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>,
                      caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>,
-                     caf::reacts_to<Reclaimed>, caf::reacts_to<Tick>>;
+                     caf::reacts_to<Reclaimed>, caf::reacts_to<Delivered>, caf::reacts_to<Tick>>;
 
 using SchedulerActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,

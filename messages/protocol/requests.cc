@@ -31,5 +31,6 @@ std::string label(const ReclaimedRequest& x) {
 std::string label(const Reclaimed& x) { return fmt::format("Reclaimed{{n={}}}", x.requests.size()); }
 std::string label(const EndRequests& x) { return fmt::format("EndRequests{{n={}}}", x.finishes.size()); }
 std::string label(const Deliver& x) { return "Deliver " + of(x.batch); }
+std::string label(const Delivered& x) { return fmt::format("Delivered{{n={}}}", x.requests.size()); }
 
 }  // namespace troupe

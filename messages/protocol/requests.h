@@ -109,6 +109,13 @@ struct Deliver {
   TraceCtx ctx;
   Shared<TokenBatch> batch;
 };
+// delivery -> dispatcher, where there are several replicas: the clients have the terminal events of these, or will before
+// anything that they do about it arrives. Until then a request is live, and is moved if its replica is lost, whatever that
+// one said of its end.
+struct Delivered {
+  TraceCtx ctx;
+  std::vector<Placed> requests;
+};
 
 template <class I> auto inspect(I& f, Submit& x) { return f(x.ctx, x.request, x.drawn_seed); }
 template <class I> auto inspect(I& f, SubmitReply& x) { return f(x.ctx, x.request, x.error, x.retry_after); }
@@ -130,6 +137,7 @@ template <class I> auto inspect(I& f, Reclaim& x) { return f(x.ctx, x.requests);
 template <class I> auto inspect(I& f, ReclaimedRequest& x) { return f(x.id, x.attempt, x.output, x.ended); }
 template <class I> auto inspect(I& f, Reclaimed& x) { return f(x.ctx, x.requests); }
 template <class I> auto inspect(I& f, EndRequests& x) { return f(x.ctx, x.finishes); }
+template <class I> auto inspect(I& f, Delivered& x) { return f(x.ctx, x.requests); }
 template <class I> auto inspect(I& f, Deliver& x) { return f(x.ctx, x.batch); }
 
 std::string label(const Submit& x);
@@ -150,5 +158,6 @@ std::string label(const ReclaimedRequest& x);  // "7#2/1 output=5"
 std::string label(const Reclaimed& x);
 std::string label(const EndRequests& x);
 std::string label(const Deliver& x);
+std::string label(const Delivered& x);
 
 }  // namespace troupe

@@ -200,6 +200,7 @@ TEST(Label, MessagesOfReplicas) {
   EXPECT_EQ(label(Reclaim{kCtx, {{kRequest, 1}}}), "Reclaim{n=1}");
   EXPECT_EQ(label(ReclaimedRequest{kRequest, 1, {4, 5}, true}), "7#2/1 output=2 ended");
   EXPECT_EQ(label(Reclaimed{kCtx, {{}, {}}}), "Reclaimed{n=2}");
+  EXPECT_EQ(label(Delivered{kCtx, {{kRequest, 1}}}), "Delivered{n=1}");
   EXPECT_EQ(label(EndRequests{kCtx, {finish()}}), "EndRequests{n=1}");
   EXPECT_EQ(label(ReplicaLost{kCtx, kReplica, {ErrorCode::device_lost, "gone"}}), "ReplicaLost r1.4 device_lost: gone");
   EXPECT_EQ(label(AskReport{kCtx, kReplica}), "AskReport r1.4");

@@ -323,6 +323,8 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   options.router_fault = faults.router;
   options.lora_fault = faults.lora;
   options.spill_fault = faults.spill;
+  options.dispatcher_fault = faults.dispatcher;
+  options.delivery_fault = faults.delivery;
   World world(options);
   world.keep_log = keep_log;
   const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());
@@ -336,6 +338,12 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
       world.cancel(e.client);
     else if (e.kind == ClientEvent::Kind::lora)
       world.lora(e.command);
+    else if (e.kind == ClientEvent::Kind::strike)
+      world.strike(e.replica, e.blow);
+    else if (e.kind == ClientEvent::Kind::drain_replica)
+      world.drain_replica(e.replica);
+    else if (e.kind == ClientEvent::Kind::undrain_replica)
+      world.undrain_replica(e.replica);
     else
       world.drain();
   }
@@ -345,6 +353,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.messages = world.messages();
   count(world, outcome.coverage);
   outcome.lora = world.lora_core().stats();
+  outcome.replicas = replica_counts(world);
   outcome.log = std::move(world.log);
   if (options.record) outcome.recording = world.recording();
   return outcome;

@@ -237,6 +237,7 @@ void World::route(End self, M m) {
   } else if constexpr (std::is_same_v<M, AskReport>) {
     to_replica(Actor::scheduler, m);
   } else if constexpr (std::is_same_v<M, ReplicaLost> || std::is_same_v<M, ReplicaReport> || std::is_same_v<M, Reclaimed> ||
+                       std::is_same_v<M, Delivered> ||
                        std::is_same_v<M, LoraBound> || std::is_same_v<M, AdapterFetched>) {
     send(self, {Actor::dispatcher}, std::move(m));
   } else if constexpr (std::is_same_v<M, LoraReply>) {
@@ -306,12 +307,14 @@ void World::take_up(End to, const M& m) {
       call(to, dispatcher_, m, dispatcher_out_);
       break;
     case Actor::delivery:
-      if constexpr (std::is_same_v<M, Deliver>)
-        receive(*m.batch);
-      else if constexpr (std::is_same_v<M, EndRequests>)
-        for (const Finish& f : m.finishes) end(f, {});
-      else
-        call(to, delivery_, m, delivery_out_);
+      if constexpr (std::is_same_v<M, Reclaim>) {
+        for (const Placed& r : m.requests)
+          if (Accepting* a = accepted(r.id)) a->counts = r.attempt;
+      }
+      call(to, delivery_, m, delivery_out_);
+      if constexpr (std::is_same_v<M, Deliver>) receive(*m.batch);
+      if constexpr (std::is_same_v<M, EndRequests>)
+        for (const std::uint32_t i : delivery_.finishes()) end(m.finishes[i], {});
       break;
     case Actor::scheduler:
       settled_ += std::is_same_v<M, Settled> ? 1 : 0;
@@ -331,7 +334,11 @@ void World::take_up(End to, const M& m) {
       call(to, p.lora, m, p.lora_out);
       break;
     case Actor::loader:
-      if constexpr (std::is_same_v<M, LoadAdapter>) send(to, own(Actor::lora), AdapterLoaded{{}, m.id, p.device.load(m)});
+      if constexpr (std::is_same_v<M, LoadAdapter>) {
+        LoadAdapter load = m;
+        if (m.image) load.path.assign(m.image->bytes.begin(), m.image->bytes.end());
+        send(to, own(Actor::lora), AdapterLoaded{{}, m.id, p.device.load(load)});
+      }
       if constexpr (std::is_same_v<M, ReadAdapter>) {
         const std::string& file = p.loaded[{m.slot, 0}];
         send(to, own(Actor::lora), AdapterRead{{}, m.id, Shared<AdapterImage>::of(AdapterImage{{file.begin(), file.end()}}), {}});

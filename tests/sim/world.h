@@ -83,7 +83,14 @@ class World {
   void lora(LoraCommand command);
   void hold(AdapterRef adapter, TimeNs until);  // as a LoRA controller that is never heard of again
   // What becomes of a replica, by index. Nothing happens if it is not there at the moment.
-  enum class Blow : std::uint8_t { kill, freeze, cut, slow };
+  enum class Blow : std::uint8_t {
+    kill,    // an actor of it dies
+    freeze,  // it takes up nothing more, and nobody is told
+    cut,     // its link breaks
+    slow,    // its device
+    accuse,  // it is said to be lost, and lives on until it is stopped
+  };
+  static constexpr std::uint32_t kBlows = 5;
   void strike(std::uint32_t index, Blow blow);
   void drain_replica(std::uint32_t index);
   void undrain_replica(std::uint32_t index);
@@ -136,7 +143,7 @@ class World {
       std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
                    Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
-                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests, AskReport,
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests, Delivered, AskReport,
                    StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer, ReplicaList, DrainReplica,
                    UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead>;
   struct Queue {
@@ -153,6 +160,7 @@ class World {
     bool ended = false;
     std::size_t commands = 0;  // that were accepted before it
     std::uint32_t attempt = 0;      // of its last Admit
+    std::uint32_t counts = 0;       // the attempt that counts, at delivery
     std::string arithmetic{};       // of the replicas that its output comes from
     bool other_arithmetic = false;  // they are not the same
     std::optional<std::string> file{};  // that its adapter is from
@@ -195,6 +203,7 @@ class World {
   bool takes(End to) const;  // whether it may take up a message now
   void finish(std::uint32_t part);
   void receive(const TokenBatch& batch);
+  void dropped(const TokenBatch& batch);
   void end(const Finish& f, std::string_view text);
   void bound(Part& part, const Admit& m);
   Stream& stream_of(const RequestId& id);

@@ -55,21 +55,35 @@ void World::placed(const Admit& m) {
   a->arithmetic = here;
 }
 
+// What delivery dropped may only be what an attempt that is over said.
+void World::dropped(const TokenBatch& batch) {
+  for (std::uint32_t i = 0; i < batch.events.size(); ++i) {
+    const TokenEvent& e = batch.events[i];
+    if (std::count(delivery_.events().begin(), delivery_.events().end(), i) > 0) continue;
+    const Accepting* a = accepted(e.request);
+    if (a == nullptr) return;
+    if (options_.replicas > 0 && a->counts != e.attempt) continue;
+    broken(a->ended ? "R5: a token of " + label(e.request) + " after its end"
+                    : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
+  }
+  for (std::uint32_t i = 0; i < batch.finishes.size(); ++i) {
+    const Finish& f = batch.finishes[i];
+    if (std::count(delivery_.finishes().begin(), delivery_.finishes().end(), i) > 0) continue;
+    const Accepting* a = accepted(f.request);
+    if (a != nullptr && (options_.replicas == 0 || a->counts == f.attempt)) broken("R5: a second end of " + label(f.request));
+  }
+}
+
 void World::receive(const TokenBatch& batch) {
-  for (const TokenEvent& e : batch.events) {
+  for (const std::uint32_t i : delivery_.events()) {
+    const TokenEvent& e = batch.events[i];
     Accepting* a = accepted(e.request);
     if (a == nullptr) continue;
-    if (!delivery_.take(e)) {
-      if (delivery_.stats().repeated > 0)
-        broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
-      if (options_.replicas == 0 || (a->ended && a->attempt == e.attempt)) broken("R5: a token of " + label(e.request) + " after its end");
-      continue;
-    }
     Stream& s = stream_of(e.request);
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
     if (e.index != s.tokens.size())
       broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
-    if (e.attempt != a->attempt) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
+    if (e.attempt != a->counts) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
@@ -82,7 +96,11 @@ void World::receive(const TokenBatch& batch) {
     }
     ++a->tokens;
   }
-  for (const Finish& f : batch.finishes) end(f, std::string_view(batch.text).substr(f.text_begin, f.text_size));
+  for (const std::uint32_t i : delivery_.finishes()) {
+    const Finish& f = batch.finishes[i];
+    end(f, std::string_view(batch.text).substr(f.text_begin, f.text_size));
+  }
+  dropped(batch);
 }
 
 void World::same_logprob(const TokenEvent& e, float right) {
@@ -93,10 +111,6 @@ void World::same_logprob(const TokenEvent& e, float right) {
 void World::end(const Finish& f, std::string_view text) {
   Accepting* a = accepted(f.request);
   if (a == nullptr) return;
-  if (!delivery_.take(f)) {
-    if (options_.replicas == 0 || (a->ended && a->attempt == f.attempt)) broken("R5: a second end of " + label(f.request));
-    return;
-  }
   finishes_.push_back(f);
   if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
   judge_error(f);

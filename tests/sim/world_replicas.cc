@@ -45,14 +45,14 @@ void World::strike(std::uint32_t index, Blow blow) {
   Part& p = *parts_[*part];
   recorder_.at_the_edge();
   switch (blow) {
-    case Blow::kill:  // one of its actors died: who watches it is told
+    case Blow::kill:  // who watches it is told
       p.dead = true;
       send({Actor::edge}, {Actor::dispatcher}, ReplicaLost{{}, p.ref, {ErrorCode::internal, "an actor died"}});
       break;
     case Blow::freeze:
       p.frozen = true;
       break;
-    case Blow::cut:  // the link broke: with it goes what was under way, in both directions
+    case Blow::cut:  // with it goes what was under way, in both directions
       p.dead = true;
       for (Queue& q : queues_) {
         const bool out = q.from.part == *part && q.from.actor >= Actor::scheduler && q.to.actor < Actor::scheduler;
@@ -60,6 +60,9 @@ void World::strike(std::uint32_t index, Blow blow) {
         if (out || in) q.messages.clear();
       }
       send({Actor::edge}, {Actor::dispatcher}, ReplicaLost{{}, p.ref, {ErrorCode::io_failed, "the link broke"}});
+      break;
+    case Blow::accuse:
+      send({Actor::edge}, {Actor::dispatcher}, ReplicaLost{{}, p.ref, {ErrorCode::io_failed, "the link is silent"}});
       break;
     case Blow::slow:
       p.slow = 24;

@@ -47,6 +47,7 @@ template <> Drained sample() { return {kCtx, kReplica}; }
 template <> Halt sample() { return {kCtx, kError}; }
 template <> Reclaim sample() { return {kCtx, {{kId, 1}}}; }
 template <> Reclaimed sample() { return {kCtx, {{kId, 1, {3, 4}, true}}}; }
+template <> Delivered sample() { return {kCtx, {{kId, 1}}}; }
 template <> EndRequests sample() {
   Finish f;
   f.request = kId;
@@ -197,7 +198,7 @@ TEST(Roundtrip, EveryMessageAndEveryTruncation) {
     check<M>(name);
     ++n;
   });
-  EXPECT_EQ(n, 67);
+  EXPECT_EQ(n, 68);
 }
 
 // A tag that names no alternative is no value, whatever follows it.
