@@ -339,9 +339,9 @@ struct Life {
   std::deque<CancelReply> replies;
   std::uint32_t incarnation = 0;
   bool up = false, stopped = true;
-  std::set<RequestId> admitted;  // in this life
+  std::set<RequestId> admitted, cancelled;  // in this life
   std::uint64_t generation = 0;
-  int lives = 0, losses = 0, ended = 0, delivered = 0;
+  int lives = 0, losses = 0, ended = 0, delivered = 0, answers = 0;
 
   bool chance(unsigned n) { return random() % n == 0; }
   void take(RemoteOutbox& box) {
@@ -372,6 +372,9 @@ struct Life {
           EXPECT_EQ(admitted.erase(p.id), 1u) << label(p.id) << " is of another life";
           ++ended;
         }
+      } else if constexpr (std::is_same_v<T, CancelReply>) {
+        EXPECT_EQ(cancelled.erase(m.id), 1u) << label(m.id) << " was cancelled in another life";
+        ++answers;
       } else if constexpr (std::is_same_v<T, Deliver>) {
         EXPECT_TRUE(up);
         for (const TokenEvent& e : m.batch->events) EXPECT_EQ(admitted.count(e.request), 1u) << label(e.request) << " is of another life";
@@ -421,6 +424,9 @@ struct Life {
           admitted.insert(m.id);
           remote.on(m, now, out);
         }
+        if (up && !admitted.empty() && chance(3) && cancelled.insert(*admitted.begin()).second) {
+          remote.on(CancelRequest{{}, *admitted.begin(), {2, incarnation}}, now, out);
+        }
         break;
       case 2:
       case 3:
@@ -468,6 +474,7 @@ struct Life {
         if (stopped) {
           stopped = false;
           admitted.clear();
+          cancelled.clear();
           remote.on(StartReplica{{}, {2, ++incarnation}}, now, out);
         }
         break;
@@ -483,7 +490,7 @@ struct Life {
 };
 
 TEST(Link, NothingCrossesFromOneLifeIntoAnother) {
-  int lives = 0, ended = 0, delivered = 0, losses = 0;
+  int lives = 0, ended = 0, delivered = 0, losses = 0, answers = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Life life(seed);
@@ -492,12 +499,14 @@ TEST(Link, NothingCrossesFromOneLifeIntoAnother) {
     losses += life.losses;
     ended += life.ended;
     delivered += life.delivered;
+    answers += life.answers;
     if (HasFailure()) return;
   }
   EXPECT_GT(lives, 300);
   EXPECT_GT(losses, 200);
   EXPECT_GT(ended, 3000);
   EXPECT_GT(delivered, 3000);
+  EXPECT_GT(answers, 1000);
 }
 
 }  // namespace
