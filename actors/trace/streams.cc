@@ -58,7 +58,7 @@ void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
   std::vector<Row>& rows = steps_[plan.ticket];
   rows.clear();
-  for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax});
+  for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax || r.readback == RowReadback::sample});
 }
 
 void Streams::handled() {
@@ -81,7 +81,7 @@ void Streams::settled(const Settled& m) {
   for (std::size_t i = 0; m.result->ok() && i < step->second.size() && i < m.result->rows.size(); ++i) {
     const Row& row = step->second[i];
     const auto request = requests_.find(row.seq);
-    if (!row.argmax || request == requests_.end()) continue;
+    if (!row.device_chooses || request == requests_.end()) continue;
     const auto stream = streams_.find(request->second);
     if (stream == streams_.end() || row.end < stream->second.request->prompt.size()) continue;
     const auto index = static_cast<std::uint32_t>(row.end - stream->second.request->prompt.size());

@@ -41,6 +41,7 @@ struct Watch {
   std::uint32_t n_logits = 0;
   DeviceError error;
   bool on_stream = false;
+  std::uint32_t n_logprobs = 0;
 };
 struct EventDone {  // the slot's event has completed; on the host it may come before the watch
   TraceCtx ctx;
@@ -74,17 +75,18 @@ struct ReadSlot {  // outbox of the device core only: read the ring slot and sen
   std::uint32_t n_rows = 0;
   std::uint32_t n_logits = 0;
   DeviceError error;
+  std::uint32_t n_logprobs = 0;
 };
 
 template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes); }
 template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
 template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
-template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream); }
+template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream, x.n_logprobs); }
 template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
 template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
 template <class I> auto inspect(I& f, CopyBlocks& x) { return f(x.ctx, x.copy, x.handles, x.out, x.blocks); }
 template <class I> auto inspect(I& f, CopyDone& x) { return f(x.ctx, x.copy, x.place, x.error); }
-template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error); }
+template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.n_logprobs); }
 
 std::string label(const RingReady& x);
 std::string label(const Enqueue& x);

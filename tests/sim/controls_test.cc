@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                                          Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, 100},
                                          Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, 100},
                                          Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
+                                         Control{"KeepOverrunsCounts", {.append_history = true}, 300},
                                          Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),
                          [](const auto& info) { return info.param.name; });
 

@@ -48,6 +48,7 @@ struct Faults {
   actors::LoraFault lora = actors::LoraFault::none;
   actors::DispatcherFault dispatcher = actors::DispatcherFault::none;
   actors::DeliveryFault delivery = actors::DeliveryFault::none;
+  bool append_history = false;  // SimDeviceOptions
 };
 
 Scenario make_scenario(std::uint64_t seed);

@@ -348,7 +348,7 @@ void World::take_up(End to, const M& m) {
       if constexpr (std::is_same_v<M, ChangeTable>) send(to, own(Actor::router), TableChanged{{}, p.device.change(m)});
       if constexpr (std::is_same_v<M, Enqueue>) {
         const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
-        send(to, own(Actor::device), Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m)});
+        send(to, own(Actor::device), Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
       } else if constexpr (std::is_same_v<M, CopyBlocks>) {
         send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, p.device.enqueue(m)});
       }
