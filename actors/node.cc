@@ -46,7 +46,8 @@ class Door final : public link::Handler {
       const auto& hello = std::get<link::Hello>(message.value());  // as the reader has it
       if (hello.replica == link::kNoReplica) return answer(bytes);
       if (hello.replica >= site_->hosts.size()) {
-        const Error none{ErrorCode::not_found, fmt::format("there is no replica {} here, but {} from 0 on", hello.replica, site_->hosts.size())};
+        const Error none{ErrorCode::not_found,
+                         fmt::format("there is no replica {} here, but {} from 0 on", hello.replica, site_->hosts.size())};
         refuse(none);
         return success();
       }
@@ -112,7 +113,8 @@ Result<void> Node::Impl::start(std::vector<ReplicaSource> sources) {
   const std::size_t n = sources.size();
   for (ReplicaSource& source : sources) {
     names.push_back(source.name);
-    places.push_back(std::make_unique<ReplicaPlace>(options.runtime, std::move(source), static_cast<std::uint32_t>(places.size()), n + 1, true));
+    places.push_back(
+        std::make_unique<ReplicaPlace>(options.runtime, std::move(source), static_cast<std::uint32_t>(places.size()), n + 1, true));
   }
   std::vector<std::future<Result<void>>> opening;
   for (const auto& place : places) opening.push_back(std::async(std::launch::async, [raw = place.get()] { return raw->open(1); }));
@@ -126,9 +128,8 @@ Result<void> Node::Impl::start(std::vector<ReplicaSource> sources) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     TROUPE_TRY(start_replica(i, names));
   }
-  TROUPE_TRY(port, io->listen(options.address, options.port, [site = site]() -> std::shared_ptr<link::Handler> {
-    return std::make_shared<Door>(site);
-  }));
+  TROUPE_TRY(port, io->listen(options.address, options.port,
+                              [site = site]() -> std::shared_ptr<link::Handler> { return std::make_shared<Door>(site); }));
   return success();
 }
 

@@ -10,12 +10,20 @@ namespace {
 
 Error bad(std::string what) { return {ErrorCode::bad_file, std::move(what)}; }
 
-template <std::size_t I> trace::Status read_as(trace::Decoder& in, LinkMessage& out) { return in.get(out.emplace<I>()); }
+template <std::size_t I>
+trace::Status read_as(trace::Decoder& in, LinkMessage& out) {
+  return in.get(out.emplace<I>());
+}
 using ReadAs = trace::Status (*)(trace::Decoder&, LinkMessage&);
 
-template <std::size_t... Is> constexpr std::array<ReadAs, sizeof...(Is)> readers(std::index_sequence<Is...>) { return {&read_as<Is>...}; }
-template <std::size_t... Is> constexpr std::array<bool, sizeof...(Is)> allowed(std::index_sequence<Is...>, Side sender) {
-  return {(sender == Side::runtime ? kToNode<std::variant_alternative_t<Is, LinkMessage>> : kFromNode<std::variant_alternative_t<Is, LinkMessage>>)...};
+template <std::size_t... Is>
+constexpr std::array<ReadAs, sizeof...(Is)> readers(std::index_sequence<Is...>) {
+  return {&read_as<Is>...};
+}
+template <std::size_t... Is>
+constexpr std::array<bool, sizeof...(Is)> allowed(std::index_sequence<Is...>, Side sender) {
+  return {(sender == Side::runtime ? kToNode<std::variant_alternative_t<Is, LinkMessage>>
+                                   : kFromNode<std::variant_alternative_t<Is, LinkMessage>>)...};
 }
 constexpr auto kAll = std::make_index_sequence<std::variant_size_v<LinkMessage>>{};
 constexpr auto kReaders = readers(kAll);
@@ -24,7 +32,10 @@ constexpr auto kByNode = allowed(kAll, Side::node);
 
 // ---- what receivers rely on
 
-template <class E> bool past(E x, E last) { return x > last; }
+template <class E>
+bool past(E x, E last) {
+  return x > last;
+}
 bool wrong(const Error& e) { return past(e.code, kLastErrorCode); }
 bool outside(std::size_t begin, std::size_t size, std::size_t whole) { return begin > whole || size > whole - begin; }
 
@@ -57,7 +68,8 @@ std::string fault(const Deliver& m) {
   if (!m.batch) return "there are no tokens in it";
   const TokenBatch& b = *m.batch;
   for (const TokenEvent& e : b.events) {
-    if (outside(e.text_begin, e.text_size, b.text.size()) || outside(e.best_begin, e.best_size, b.best.size())) return "a token outside of its batch";
+    if (outside(e.text_begin, e.text_size, b.text.size()) || outside(e.best_begin, e.best_size, b.best.size()))
+      return "a token outside of its batch";
   }
   for (const Finish& e : b.finishes) {
     if (outside(e.text_begin, e.text_size, b.text.size())) return "an end outside of its batch";
@@ -123,8 +135,10 @@ Result<LinkMessage> FrameReader::read(const Frame& frame) {
     std::uint64_t magic = 0, version = 0;
     if (peek.varint(magic) || magic != kMagic || peek.varint(version)) return bad("this is no link of ours");
     if (version != kVersion) {
-      return Error{ErrorCode::unsupported, fmt::format("it speaks version {} of the links' protocol, and this program version {}: use the same "
-                                                       "program on both sides", version, kVersion)};
+      return Error{ErrorCode::unsupported,
+                   fmt::format("it speaks version {} of the links' protocol, and this program version {}: use the same "
+                               "program on both sides",
+                               version, kVersion)};
     }
   }
   LinkMessage out;

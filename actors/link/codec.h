@@ -21,7 +21,8 @@ enum class Side : std::uint8_t { runtime, node };
 class FrameWriter {
  public:
   // The frame, valid until the next.
-  template <class M> std::span<const std::uint8_t> frame(const M& message) {
+  template <class M>
+  std::span<const std::uint8_t> frame(const M& message) {
     begin(type_of<M>());
     trace::Encoder(bytes_).put(message);
     return end();

@@ -1,8 +1,8 @@
 // The outermost form of what crosses a link: a frame is its length (4 bytes, little-endian, of what follows), a byte that
 // says what it holds, and that. The stream of bytes is cut into frames here; what a frame holds is codec.h's.
 //
-// A length past what its type may have, or 0, ends the connection before a byte of the frame is kept. Memory grows with the bytes that came,
-// never with those that were announced.
+// A length past what its type may have, or 0, ends the connection before a byte of the frame is kept. Memory grows with the bytes that
+// came, never with those that were announced.
 //
 // Of one connection, and its thread.
 #pragma once

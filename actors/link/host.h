@@ -54,7 +54,7 @@ class HostShell final : public Shell<HostActor, HostCore, HostOutbox> {
 
   ReplicaDoors doors_;
   MakerDoor keeper_;
-  ReplicaRef ref_;  // of the replica that joined last
+  ReplicaRef ref_;                        // of the replica that joined last
   std::vector<caf::actor_addr> watched_;  // its actors
   Wires wires_;
   Timer timer_;

@@ -45,12 +45,15 @@ void HostCore::greet(std::uint32_t connection, const Hello& m, TimeNs now, HostO
     return release(out);
   }
   if (m.silence > config_.longest_silence) {
-    return refuse(connection, {ErrorCode::bad_request, fmt::format("a silence of {} ms is too long for this node", m.silence / 1'000'000)}, out);
+    return refuse(connection, {ErrorCode::bad_request, fmt::format("a silence of {} ms is too long for this node", m.silence / 1'000'000)},
+                  out);
   }
   if (holder_) {
     const Hello& has = holder_->hello;
     if (has.owner != m.owner) {
-      return refuse(connection, {ErrorCode::overloaded, "the replica belongs to another runtime, whose link lives; stop that one, or use another node"}, out);
+      return refuse(connection,
+                    {ErrorCode::overloaded, "the replica belongs to another runtime, whose link lives; stop that one, or use another node"},
+                    out);
     }
     if (m.ref.incarnation <= has.ref.incarnation) {
       return refuse(connection, {ErrorCode::closed, "the same runtime came again since, with a higher incarnation"}, out);
@@ -86,7 +89,8 @@ bool HostCore::refuses(const M& m, TimeNs now, HostOutbox& out) {
 Error HostCore::fault(const Admit& m) const {
   if (live_requests_.count(m.id) != 0) return {ErrorCode::bad_request, label(m.id) + " was sent twice"};
   if (live_requests_.size() >= config_.max_live) {
-    return {ErrorCode::overloaded, fmt::format("this node takes {} requests at a time; start it with a larger --max-live", config_.max_live)};
+    return {ErrorCode::overloaded,
+            fmt::format("this node takes {} requests at a time; start it with a larger --max-live", config_.max_live)};
   }
   const ModelInfo& model = config_.model;
   bool known = m.output.size() < model.context_length && m.adapter.slot <= model.max_loras;

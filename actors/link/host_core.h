@@ -26,17 +26,18 @@
 namespace troupe::actors::link {
 
 struct HostConfig {
-  std::string node;            // its name, for people
+  std::string node;                     // its name, for people
   std::vector<std::string> replicas{};  // the names of all that the node has
-  std::uint32_t max_live = 1024;  // requests of one runtime
-  ReplicaRef ref{0, 1};        // as the replica's own actors know it
+  std::uint32_t max_live = 1024;        // requests of one runtime
+  ReplicaRef ref{0, 1};                 // as the replica's own actors know it
   ModelInfo model;
   std::uint64_t tokens = 0;
   TimeNs longest_silence = 60'000'000'000;  // what a runtime may ask for
 };
 
 // Ended is for the LoRA controller, as a dispatcher sends it.
-using HostOutbox = Outbox<Disconnect, Transmit, Admit, CancelRequest, LoraSubmit, FetchAdapter, AskReport, Ended, StopReplica, StartReplica, SetTimer>;
+using HostOutbox =
+    Outbox<Disconnect, Transmit, Admit, CancelRequest, LoraSubmit, FetchAdapter, AskReport, Ended, StopReplica, StartReplica, SetTimer>;
 
 class HostCore {
  public:
@@ -75,12 +76,14 @@ class HostCore {
     bool draining = false;
   };
 
-  template <class M> void say(const M& m, TimeNs now, HostOutbox& out) {
+  template <class M>
+  void say(const M& m, TimeNs now, HostOutbox& out) {
     if (!holder_ || !holder_->welcomed) return;
     holder_->live.sent(now);
     out.push(Transmit{holder_->connection, m});
   }
-  template <class M> void answer(const M& m, TimeNs now, HostOutbox& out) {
+  template <class M>
+  void answer(const M& m, TimeNs now, HostOutbox& out) {
     if (owed_ > 0) --owed_;
     say(m, now, out);
     settle(now, out);
@@ -88,7 +91,8 @@ class HostCore {
   void greet(std::uint32_t connection, const Hello& m, TimeNs now, HostOutbox& out);
   void admit(Admit&& m, TimeNs now, HostOutbox& out);
   Error fault(const Admit& m) const;
-  template <class M> bool refuses(const M& m, TimeNs now, HostOutbox& out);
+  template <class M>
+  bool refuses(const M& m, TimeNs now, HostOutbox& out);
   void refuse(std::uint32_t connection, Error why, HostOutbox& out);
   void release(HostOutbox& out);
   void settle(TimeNs now, HostOutbox& out);

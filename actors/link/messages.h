@@ -47,20 +47,31 @@ struct Refused {  // instead, or at any time later; the link ends
 };
 struct Heartbeat {};
 
-template <class I> auto inspect(I& f, Hello& x) {
+template <class I>
+auto inspect(I& f, Hello& x) {
   return f(x.magic, x.version, x.owner, x.replica, x.ref, x.heartbeat, x.silence);
 }
-template <class I> auto inspect(I& f, Welcome& x) { return f(x.node, x.replicas, x.model, x.tokens); }
-template <class I> auto inspect(I& f, Refused& x) { return f(x.error); }
-template <class I> auto inspect(I& f, Heartbeat&) { return f(); }
+template <class I>
+auto inspect(I& f, Welcome& x) {
+  return f(x.node, x.replicas, x.model, x.tokens);
+}
+template <class I>
+auto inspect(I& f, Refused& x) {
+  return f(x.error);
+}
+template <class I>
+auto inspect(I& f, Heartbeat&) {
+  return f();
+}
 
-using LinkMessage = std::variant<Hello, Welcome, Refused, Heartbeat,  // the two ends
+using LinkMessage = std::variant<Hello, Welcome, Refused, Heartbeat,                                // the two ends
                                  Admit, CancelRequest, Drain, LoraSubmit, FetchAdapter, AskReport,  // to the node
                                  Deliver, Ended, CancelReply, Drained, LoraAnswer, LoraBound, AdapterFetched, ReplicaLost,
                                  ReplicaReport>;  // from it
 
 // A message's type on the wire.
-template <class M, std::size_t I = 0> constexpr std::uint8_t type_of() {
+template <class M, std::size_t I = 0>
+constexpr std::uint8_t type_of() {
   if constexpr (std::is_same_v<std::variant_alternative_t<I, LinkMessage>, M>) {
     return I;
   } else {
@@ -69,21 +80,28 @@ template <class M, std::size_t I = 0> constexpr std::uint8_t type_of() {
 }
 
 // Which side may send it. The two ends' own go by their names: Hello to the node, Welcome from it, Refused and Heartbeat both ways.
-template <class M> inline constexpr bool kToNode = false;
-template <class M> inline constexpr bool kFromNode = false;
-#define TROUPE_TO_NODE(M) template <> inline constexpr bool kToNode<M> = true;
-#define TROUPE_FROM_NODE(M) template <> inline constexpr bool kFromNode<M> = true;
-TROUPE_TO_NODE(Hello) TROUPE_TO_NODE(Refused) TROUPE_TO_NODE(Heartbeat) TROUPE_TO_NODE(Admit) TROUPE_TO_NODE(CancelRequest)
-TROUPE_TO_NODE(Drain) TROUPE_TO_NODE(LoraSubmit) TROUPE_TO_NODE(FetchAdapter) TROUPE_TO_NODE(AskReport)
-TROUPE_FROM_NODE(Welcome) TROUPE_FROM_NODE(Refused) TROUPE_FROM_NODE(Heartbeat) TROUPE_FROM_NODE(Deliver) TROUPE_FROM_NODE(Ended)
-TROUPE_FROM_NODE(CancelReply) TROUPE_FROM_NODE(Drained) TROUPE_FROM_NODE(LoraAnswer) TROUPE_FROM_NODE(LoraBound)
-TROUPE_FROM_NODE(AdapterFetched) TROUPE_FROM_NODE(ReplicaLost) TROUPE_FROM_NODE(ReplicaReport)
+template <class M>
+inline constexpr bool kToNode = false;
+template <class M>
+inline constexpr bool kFromNode = false;
+#define TROUPE_TO_NODE(M) \
+  template <>             \
+  inline constexpr bool kToNode<M> = true;
+#define TROUPE_FROM_NODE(M) \
+  template <>               \
+  inline constexpr bool kFromNode<M> = true;
+TROUPE_TO_NODE(Hello)
+TROUPE_TO_NODE(Refused) TROUPE_TO_NODE(Heartbeat) TROUPE_TO_NODE(Admit) TROUPE_TO_NODE(CancelRequest) TROUPE_TO_NODE(Drain)
+    TROUPE_TO_NODE(LoraSubmit) TROUPE_TO_NODE(FetchAdapter) TROUPE_TO_NODE(AskReport) TROUPE_FROM_NODE(Welcome) TROUPE_FROM_NODE(Refused)
+        TROUPE_FROM_NODE(Heartbeat) TROUPE_FROM_NODE(Deliver) TROUPE_FROM_NODE(Ended) TROUPE_FROM_NODE(CancelReply)
+            TROUPE_FROM_NODE(Drained) TROUPE_FROM_NODE(LoraAnswer) TROUPE_FROM_NODE(LoraBound) TROUPE_FROM_NODE(AdapterFetched)
+                TROUPE_FROM_NODE(ReplicaLost) TROUPE_FROM_NODE(ReplicaReport)
 #undef TROUPE_TO_NODE
 #undef TROUPE_FROM_NODE
 
-// The most bytes of a frame. Those that carry an adapter are megabytes; of the others a few bytes can stand for many in memory
-// (a list of empty texts: one for 32), so that they are kept smaller.
-inline constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+    // The most bytes of a frame. Those that carry an adapter are megabytes; of the others a few bytes can stand for many in memory
+    // (a list of empty texts: one for 32), so that they are kept smaller.
+    inline constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostAdapterBytes = std::size_t{96} << 20;
 constexpr std::size_t most_bytes(std::uint8_t type) {
   return type == type_of<LoraSubmit>() || type == type_of<AdapterFetched>() ? kMostAdapterBytes : kMostBytes;

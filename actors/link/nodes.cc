@@ -55,7 +55,8 @@ class Question final : public Handler {
 
 }  // namespace
 
-Result<std::vector<ReplicaSource>> node_sources(const std::vector<std::string>& nodes, const Credentials& credentials, const LinkOptions& options) {
+Result<std::vector<ReplicaSource>> node_sources(const std::vector<std::string>& nodes, const Credentials& credentials,
+                                                const LinkOptions& options) {
   if (options.heartbeat.count() < kShortestHeartbeat || options.silence < 2 * options.heartbeat) {
     return Error{ErrorCode::bad_request, "a link's silence must be at least twice its heartbeat, and that at least a millisecond"};
   }

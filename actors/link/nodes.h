@@ -38,7 +38,8 @@ struct LinkOptions {
 // Asks each node ("host:port") what it has: a source for each of its replicas, named "host:port/host:0". A node that does not
 // answer is taken to have one, which the runtime tries to reach later, as it does with one that was lost.
 // Errors: bad_request (no address; a certificate, key or CA that is not named; absurd times), bad_file (what they are).
-Result<std::vector<ReplicaSource>> node_sources(const std::vector<std::string>& nodes, const Credentials& credentials, const LinkOptions& options);
+Result<std::vector<ReplicaSource>> node_sources(const std::vector<std::string>& nodes, const Credentials& credentials,
+                                                const LinkOptions& options);
 
 }  // namespace actors::link
 }  // namespace troupe

@@ -11,11 +11,10 @@
 
 namespace troupe::actors::link {
 
-using RemoteActor =
-    caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<StopReplica>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>,
-                     caf::reacts_to<Drain>, caf::reacts_to<LoraSubmit>, caf::reacts_to<FetchAdapter>, caf::reacts_to<Ended>,
-                     caf::reacts_to<Halt>, caf::reacts_to<AskReport>, caf::reacts_to<LinkUp>, caf::reacts_to<LinkSaid>,
-                     caf::reacts_to<LinkDown>, caf::reacts_to<Tick>>;
+using RemoteActor = caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<StopReplica>, caf::reacts_to<Admit>,
+                                     caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>, caf::reacts_to<LoraSubmit>,
+                                     caf::reacts_to<FetchAdapter>, caf::reacts_to<Ended>, caf::reacts_to<Halt>, caf::reacts_to<AskReport>,
+                                     caf::reacts_to<LinkUp>, caf::reacts_to<LinkSaid>, caf::reacts_to<LinkDown>, caf::reacts_to<Tick>>;
 
 struct RemoteSetup {
   std::shared_ptr<Io> io;  // stopped before the actor system ends
@@ -41,7 +40,10 @@ class RemoteShell final : public Shell<RemoteActor, RemoteCore, RemoteOutbox> {
   void put(ReplicaDown&& m) { send_to(setup_.owner, std::move(m)); }
   void put(Deliver&& m) { send_to(setup_.delivery, std::move(m)); }
   void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
-  template <class M> void put(M&& m) { send_to(setup_.dispatcher, std::forward<M>(m)); }  // the others
+  template <class M>
+  void put(M&& m) {
+    send_to(setup_.dispatcher, std::forward<M>(m));
+  }  // the others
 
  private:
   RemoteSetup setup_;

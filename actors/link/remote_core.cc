@@ -10,7 +10,9 @@ namespace {
 // What makes two models other ones to their clients. Weights are not compared.
 std::string difference(const ModelInfo& ours, std::uint64_t tokens, const Welcome& m) {
   const ModelInfo& theirs = m.model;
-  const auto differ = [](const char* what, const auto& a, const auto& b) { return fmt::format("its {} is {}, and this runtime's is {}", what, b, a); };
+  const auto differ = [](const char* what, const auto& a, const auto& b) {
+    return fmt::format("its {} is {}, and this runtime's is {}", what, b, a);
+  };
   if (ours.name != theirs.name) return differ("model", ours.name, theirs.name);
   if (ours.architecture != theirs.architecture) return differ("architecture", ours.architecture, theirs.architecture);
   if (ours.vocab_size != theirs.vocab_size) return differ("vocabulary's size", ours.vocab_size, theirs.vocab_size);

@@ -79,10 +79,12 @@ class RemoteCore {
  private:
   enum class State : std::uint8_t { idle, connecting, greeting, up, lost };
 
-  template <class M> void pass(const M& m, TimeNs now, RemoteOutbox& out) {
+  template <class M>
+  void pass(const M& m, TimeNs now, RemoteOutbox& out) {
     if (state_ == State::up && m.replica == ref_) transmit(m, now, out);
   }
-  template <class M> void transmit(const M& m, TimeNs now, RemoteOutbox& out) {
+  template <class M>
+  void transmit(const M& m, TimeNs now, RemoteOutbox& out) {
     live_.sent(now);
     out.push(Transmit{connection_, m});
   }

@@ -199,22 +199,24 @@ void TlsConnection::finish(Error why) {
 void TlsConnection::arm() {
   timer_.expires_after(io_.limits_.handshake);
   timer_.async_wait([self = shared_from_this()](const error_code& stopped) {
-    if (!stopped) self->end({ErrorCode::timed_out, fmt::format("{}: no handshake within {} ms", self->peer_, self->io_.limits_.handshake.count())});
+    if (!stopped)
+      self->end({ErrorCode::timed_out, fmt::format("{}: no handshake within {} ms", self->peer_, self->io_.limits_.handshake.count())});
   });
 }
 
 void TlsConnection::connect(const std::string& host, std::uint16_t port) {
   peer_ = fmt::format("{}:{}", host, port);
   arm();
-  resolver_.async_resolve(host, std::to_string(port), [self = shared_from_this()](const error_code& error, const tcp::resolver::results_type& found) {
-    if (self->ended_) return;
-    if (error) return self->end(failed(self->peer_.c_str(), error));
-    asio::async_connect(self->stream_.next_layer(), found, [self](const error_code& refused, const tcp::endpoint&) {
-      if (self->ended_) return;
-      if (refused) return self->end(failed(self->peer_.c_str(), refused));
-      self->shake_hands();
-    });
-  });
+  resolver_.async_resolve(host, std::to_string(port),
+                          [self = shared_from_this()](const error_code& error, const tcp::resolver::results_type& found) {
+                            if (self->ended_) return;
+                            if (error) return self->end(failed(self->peer_.c_str(), error));
+                            asio::async_connect(self->stream_.next_layer(), found, [self](const error_code& refused, const tcp::endpoint&) {
+                              if (self->ended_) return;
+                              if (refused) return self->end(failed(self->peer_.c_str(), refused));
+                              self->shake_hands();
+                            });
+                          });
 }
 
 void TlsConnection::shake_hands() {
@@ -241,7 +243,8 @@ void TlsConnection::read() {
   stream_.async_read_some(asio::buffer(input_), [self = shared_from_this()](const error_code& error, std::size_t n) {
     if (self->ended_) return;
     // A peer's program that ended says no farewell.
-    if (error == asio::error::eof || error == asio::ssl::error::stream_truncated) return self->end({ErrorCode::closed, fmt::format("{} ended the connection", self->peer_)});
+    if (error == asio::error::eof || error == asio::ssl::error::stream_truncated)
+      return self->end({ErrorCode::closed, fmt::format("{} ended the connection", self->peer_)});
     if (error) return self->end(failed(self->peer_.c_str(), error));
     if (self->cut(n)) self->read_on();
   });
@@ -329,7 +332,8 @@ Result<void> IoThread::open(const Credentials& c) {
   for (const auto& [path, what] : {std::pair{&c.certificate, "--cert"}, {&c.key, "--key"}, {&c.ca, "--ca"}}) {
     if (path->empty()) {
       return Error{ErrorCode::bad_request, fmt::format("{} is missing: nodes speak to each other by TLS with a certificate on both sides, "
-                                                       "and not without; give --cert, --key and --ca", what)};
+                                                       "and not without; give --cert, --key and --ca",
+                                                       what)};
     }
   }
   error_code error;
@@ -344,7 +348,8 @@ Result<void> IoThread::open(const Credentials& c) {
   tls_.use_certificate_chain_file(c.certificate, error);
   if (error) return Error{ErrorCode::bad_file, fmt::format("{}: no usable certificate: {}", c.certificate, error.message())};
   tls_.use_private_key_file(c.key, asio::ssl::context::pem, error);
-  if (error || SSL_CTX_check_private_key(raw) != 1) return Error{ErrorCode::bad_file, fmt::format("{}: no key that fits the certificate", c.key)};
+  if (error || SSL_CTX_check_private_key(raw) != 1)
+    return Error{ErrorCode::bad_file, fmt::format("{}: no key that fits the certificate", c.key)};
   return success();
 }
 

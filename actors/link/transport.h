@@ -24,7 +24,7 @@
 
 namespace troupe::actors::link {
 
-struct Credentials {  // PEM files
+struct Credentials {        // PEM files
   std::string certificate;  // with its chain
   std::string key;
   std::string ca;

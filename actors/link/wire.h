@@ -48,7 +48,8 @@ class Wires {
     it->second.connection->close(m.why, Connection::How::flush);
     open_.erase(it);
   }
-  template <class M> void say_to_all(const M& message) {
+  template <class M>
+  void say_to_all(const M& message) {
     for (auto& [number, wire] : open_) (void)wire.connection->send(wire.writer.frame(message));
   }
   void close_all(const Error& why) {

@@ -1,6 +1,6 @@
 // troupe node: replicas for runtimes on other machines.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include "actors/node.h"
 #include "tools/troupe/commands.h"
@@ -16,7 +16,8 @@ namespace po = boost::program_options;
 po::options_description node_options() {
   po::options_description own("Options of node");
   auto add = own.add_options();
-  add("listen", po::value<std::string>()->default_value("127.0.0.1:4100")->value_name("ADDRESS:PORT"), "where to listen; port 0 takes a free one");
+  add("listen", po::value<std::string>()->default_value("127.0.0.1:4100")->value_name("ADDRESS:PORT"),
+      "where to listen; port 0 takes a free one");
   add("name", po::value<std::string>()->value_name("NAME"), "what the node calls itself (default: where it listens)");
   add("max-live", po::value<std::int64_t>()->default_value(1024)->value_name("N"), "requests of one runtime at a time");
   add_certificate_options(own);
@@ -55,8 +56,8 @@ int run_node(const Command& self, const std::vector<std::string>& args) {
   auto node = Node::start(options.value(), std::move(replicas.value().sources));
   if (!node) return fail(self, node.error(), status_of(node.error()));
   const std::string& address = options.value().address;
-  const auto written = write_all(1, fmt::format("listening at {}:{}\n", address.find(':') == address.npos ? address : '[' + address + ']',
-                                                node.value()->port()));
+  const auto written = write_all(
+      1, fmt::format("listening at {}:{}\n", address.find(':') == address.npos ? address : '[' + address + ']', node.value()->port()));
   if (!written) return fail(self, written.error(), kExitClosed);
   wait_for_signal(signals);
   const auto stopped = node.value()->stop();

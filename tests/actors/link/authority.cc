@@ -28,7 +28,8 @@ X509* certificate(const std::string& name, EVP_PKEY* key, X509* issuer, EVP_PKEY
   X509_set_issuer_name(x, issuer == nullptr ? subject : X509_get_subject_name(issuer));
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer == nullptr ? x : issuer, x, nullptr, nullptr, 0);
-  X509_EXTENSION* basic = X509V3_EXT_conf_nid(nullptr, &context, NID_basic_constraints, issuer == nullptr ? "critical,CA:TRUE" : "CA:FALSE");
+  X509_EXTENSION* basic =
+      X509V3_EXT_conf_nid(nullptr, &context, NID_basic_constraints, issuer == nullptr ? "critical,CA:TRUE" : "CA:FALSE");
   X509_add_ext(x, basic, -1);
   X509_EXTENSION_free(basic);
   X509_sign(x, signer, EVP_sha256());
@@ -47,7 +48,8 @@ struct Authority::Pair {
   X509* certificate;
 };
 
-Authority::Authority(const std::string& name) : pair_(new Pair), folder_(::testing::TempDir() + "/" + name + "." + std::to_string(::getpid())) {
+Authority::Authority(const std::string& name)
+    : pair_(new Pair), folder_(::testing::TempDir() + "/" + name + "." + std::to_string(::getpid())) {
   pair_->key = EVP_EC_gen("P-256");
   pair_->certificate = link::certificate(name, pair_->key, nullptr, pair_->key, 30, 1);
   ca_ = folder_ + ".ca.pem";

@@ -10,7 +10,8 @@
 namespace troupe::actors::link {
 namespace {
 
-template <class M> std::string bytes_of(const M& m) {
+template <class M>
+std::string bytes_of(const M& m) {
   trace::Bytes bytes;
   trace::Encoder(bytes).put(m);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -53,7 +54,8 @@ FrameReader greeted(Side sender) {
   return reader;
 }
 
-template <class F> void for_each_link_message(F&& f) {
+template <class F>
+void for_each_link_message(F&& f) {
   f(hello());
   f(welcome());
   f(refused());
@@ -124,7 +126,8 @@ TEST(Codec, AnyMutationIsRefusedOrAMessage) {
     const auto frame = writer.frame(m);
     for (int i = 0; i < 2000; ++i) {
       std::vector<std::uint8_t> bytes(frame.begin(), frame.end());
-      for (int k = 1 + static_cast<int>(random() % 4); k > 0; --k) bytes[4 + random() % (bytes.size() - 4)] = static_cast<std::uint8_t>(random());
+      for (int k = 1 + static_cast<int>(random() % 4); k > 0; --k)
+        bytes[4 + random() % (bytes.size() - 4)] = static_cast<std::uint8_t>(random());
       FrameReader reader = greeted(side);
       const auto back = reader.read({bytes[4], std::span(bytes).subspan(kFrameHead)});
       back ? ++taken : ++refused_frames;

@@ -48,7 +48,8 @@ inline std::string text(const Transmit& m) {
 }
 
 // What was put out, in order, timers apart.
-template <class Box> std::vector<std::string> drained(Box& out, TimeNs* timer = nullptr) {
+template <class Box>
+std::vector<std::string> drained(Box& out, TimeNs* timer = nullptr) {
   std::vector<std::string> texts;
   out.drain([&]<class M>(M&& m) {
     if constexpr (std::is_same_v<std::decay_t<M>, SetTimer>) {

@@ -44,7 +44,8 @@ struct Remote {
   RemoteCore core{remote_config()};
   RemoteOutbox out;
   TimeNs timer = 0;
-  template <class M> Texts on(const M& m, TimeNs now = 0) {
+  template <class M>
+  Texts on(const M& m, TimeNs now = 0) {
     core.on(m, now, out);
     return drained(out, &timer);
   }
@@ -168,7 +169,8 @@ struct Host {
   HostCore core;
   HostOutbox out;
   TimeNs timer = 0;
-  template <class M> Texts on(const M& m, TimeNs now = 0) {
+  template <class M>
+  Texts on(const M& m, TimeNs now = 0) {
     core.on(m, now, out);
     return drained(out, &timer);
   }
@@ -268,8 +270,8 @@ TEST(Host, MoreRequestsThanAllowedEndTheLink) {
   Host h;
   h.hears(1, Host::hello(42, kRef));
   for (std::uint64_t i = 1; i <= 3; ++i) h.hears(1, admit(i, i, kRef));
-  EXPECT_EQ(h.hears(1, admit(4, 4, kRef)), (Texts{"CancelRequest 1#1 r0.1", "CancelRequest 2#2 r0.1", "CancelRequest 3#3 r0.1",
-                                                  "> Refused overloaded", "disconnect 1"}));
+  EXPECT_EQ(h.hears(1, admit(4, 4, kRef)),
+            (Texts{"CancelRequest 1#1 r0.1", "CancelRequest 2#2 r0.1", "CancelRequest 3#3 r0.1", "> Refused overloaded", "disconnect 1"}));
   Host twice;
   twice.hears(1, Host::hello(42, kRef));
   twice.hears(1, admit(1, 1, kRef));

@@ -13,7 +13,8 @@ using namespace troupe::actors::link;
 
 constexpr std::size_t kMostOut = 40;  // a link that ends cancels its requests: max_live below, and what goes with it
 
-template <class Box> void check(Box& out) {
+template <class Box>
+void check(Box& out) {
   if (out.items().size() > kMostOut) std::abort();
   out.clear();
 }

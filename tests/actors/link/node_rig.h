@@ -88,7 +88,8 @@ class Nodes {
   std::vector<device::ScriptedModel*> models_;
 };
 
-template <class F> bool eventually(F f) {
+template <class F>
+bool eventually(F f) {
   for (int i = 0; i < 6000; ++i) {
     if (f()) return true;
     std::this_thread::sleep_for(10ms);

@@ -198,7 +198,9 @@ TEST(Node, MayComeAfterTheRuntimeIfSomebodyKnowsTheModel) {
 TEST(Node, DoesNotStartWithoutCertificates) {
   NodeOptions options;
   std::vector<ReplicaSource> sources(1);
-  sources[0].open = []() -> Result<OpenedReplica> { return Error{ErrorCode::internal, "nothing is opened before the certificates are read"}; };
+  sources[0].open = []() -> Result<OpenedReplica> {
+    return Error{ErrorCode::internal, "nothing is opened before the certificates are read"};
+  };
   const auto node = Node::start(options, std::move(sources));
   ASSERT_FALSE(node);
   EXPECT_EQ(node.error().code, ErrorCode::bad_request);
@@ -267,8 +269,10 @@ class Swallower {
         }
         const int out = ::socket(AF_INET, SOCK_STREAM, 0);
         const sockaddr_in to = address(to_);
-        if (::connect(out, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::close(in), ::close(out);
-        else pairs_.emplace_back(in, out);
+        if (::connect(out, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
+          ::close(in), ::close(out);
+        else
+          pairs_.emplace_back(in, out);
       }
     }
   }

@@ -56,12 +56,17 @@ class Ear final : public Handler {
     why_ = why;
     changed_.notify_all();
   }
-  template <class F> void until(F f) {
+  template <class F>
+  void until(F f) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, f);
   }
-  void until_open() { until([this] { return connection_ != nullptr || closed_ > 0; }); }
-  void until_closed() { until([this] { return closed_ > 0; }); }
+  void until_open() {
+    until([this] { return connection_ != nullptr || closed_ > 0; });
+  }
+  void until_closed() {
+    until([this] { return closed_ > 0; });
+  }
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -88,12 +93,15 @@ struct Net {
     server = Io::start(ours.issue("server"), limits).value();
     limits.handshake = TransportLimits{}.handshake;
     client = Io::start(ours.issue("client"), limits).value();
-    port = server->listen("127.0.0.1", 0, [this] {
-      const std::lock_guard lock(mutex);
-      heard.push_back(std::make_shared<Ear>(server_takes));
-      changed.notify_all();
-      return heard.back();
-    }).value();
+    port = server
+               ->listen("127.0.0.1", 0,
+                        [this] {
+                          const std::lock_guard lock(mutex);
+                          heard.push_back(std::make_shared<Ear>(server_takes));
+                          changed.notify_all();
+                          return heard.back();
+                        })
+               .value();
   }
   std::shared_ptr<Ear> connect(Io& io) {
     auto ear = std::make_shared<Ear>();

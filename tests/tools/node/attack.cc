@@ -79,7 +79,8 @@ class Wire {
   SSL* ssl_ = nullptr;
 };
 
-template <class M> Bytes frame(FrameWriter& writer, const M& m) {
+template <class M>
+Bytes frame(FrameWriter& writer, const M& m) {
   const auto bytes = writer.frame(m);
   return {bytes.begin(), bytes.end()};
 }
@@ -142,7 +143,8 @@ class Attacker {
         return with_certificate(wire, [&] { mutated(wire); });
     }
   }
-  template <class F> void with_certificate(Wire& wire, F f) {
+  template <class F>
+  void with_certificate(Wire& wire, F f) {
     if (wire.tls(good_.get())) {
       f();
     } else {
@@ -195,7 +197,8 @@ class Attacker {
     for (std::size_t i = 0; i < frames.size(); ++i) {
       if (i >= spoilt) {
         Bytes& f = frames[i];
-        for (std::uint64_t k = 1 + below(5); k > 0; --k) f[below(4) == 0 ? below(f.size()) : 4 + below(f.size() - 4)] = static_cast<std::uint8_t>(random_());
+        for (std::uint64_t k = 1 + below(5); k > 0; --k)
+          f[below(4) == 0 ? below(f.size()) : 4 + below(f.size() - 4)] = static_cast<std::uint8_t>(random_());
       }
       if (!send(wire, frames[i])) return;
     }

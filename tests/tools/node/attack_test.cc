@@ -57,7 +57,8 @@ TEST(NodeProgram, ServesARunAndStops) {
   EXPECT_EQ(there.status, 0) << there.err;
   const auto ids = [](const std::string& out) {  // the figures differ
     std::string found;
-    for (std::size_t at = 0; (at = out.find("\"token_ids\"", at)) != std::string::npos; ++at) found += out.substr(at, out.find(']', at) - at);
+    for (std::size_t at = 0; (at = out.find("\"token_ids\"", at)) != std::string::npos; ++at)
+      found += out.substr(at, out.find(']', at) - at);
     return found;
   };
   EXPECT_NE(ids(here.out), "");
@@ -134,8 +135,8 @@ TEST(NodeProgram, WithstandsAttacks) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(peak, first + 64) << "MiB";
 #endif
-  std::cout << total << " connections, " << frames << " frames with a good certificate; " << served << " requests served meanwhile; resident "
-            << first << " MiB after a twentieth, " << peak << " at most\n";
+  std::cout << total << " connections, " << frames << " frames with a good certificate; " << served
+            << " requests served meanwhile; resident " << first << " MiB after a twentieth, " << peak << " at most\n";
   for (const auto& [kind, n] : made) std::cout << "  " << kind << ": " << n << "\n";
   EXPECT_TRUE(runtime.value()->stop());
   EXPECT_EQ(node.end(SIGTERM), 0);

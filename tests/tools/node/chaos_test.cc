@@ -6,8 +6,8 @@
 namespace troupe::tools {
 namespace {
 
-const std::vector<std::string> kChaos{"python3", "tests/tools/node/chaos.py", "tools/troupe/troupe",
-                                      "tests/golden/tiny-llama/tiny-llama.F32.gguf", "--vocabulary", "500"};
+const std::vector<std::string> kChaos{
+    "python3", "tests/tools/node/chaos.py", "tools/troupe/troupe", "tests/golden/tiny-llama/tiny-llama.F32.gguf", "--vocabulary", "500"};
 
 Ran chaos(std::vector<std::string> more) {
   std::vector<std::string> args = kChaos;

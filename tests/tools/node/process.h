@@ -13,8 +13,8 @@ class Process {
   Process(const Process&) = delete;
 
   int pid() const { return pid_; }
-  std::string line();             // of its stdout, without the end; "" at its end
-  int end(int signal);            // sends it and waits: the exit status, 128 + n: it was killed by n
+  std::string line();   // of its stdout, without the end; "" at its end
+  int end(int signal);  // sends it and waits: the exit status, 128 + n: it was killed by n
   bool runs();
 
  private:
