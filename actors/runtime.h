@@ -61,11 +61,13 @@ struct OpenedReplica {
   std::unique_ptr<device::Driver> driver;
   std::unique_ptr<device::ModelDeviceFeed> model;
 };
+struct RemoteReplica;  // actors/link/nodes.h
 struct ReplicaSource {
   std::string name;  // "host:0"
   // Called for each of its lives, the first time by start() and later on a thread of the runtime: one call at a time.
   std::function<Result<OpenedReplica>()> open;
   std::uint32_t weight = 1;  // how much work it does in the time in which one of weight 1 does one
+  std::shared_ptr<const RemoteReplica> remote{};  // in the place of `open`: it is on another machine
 };
 
 // One thing that happened to a request, valid during the callback only.
@@ -104,7 +106,8 @@ class Runtime {
   // Takes the driver and the model over. Errors: what the driver says; bad_request for absurd options.
   static Result<std::unique_ptr<Runtime>> start(const RuntimeOptions& options, std::unique_ptr<device::Driver> driver,
                                                 std::unique_ptr<device::ModelDeviceFeed> model);
-  // All of them must start. Errors: also what a source says; bad_request: their models differ.
+  // All of them must start, but those on other machines, which may come later. Errors: also what a source says; bad_request:
+  // their models differ; unavailable: all are on other machines, and none of these has said what model it has.
   static Result<std::unique_ptr<Runtime>> start(const RuntimeOptions& options, std::vector<ReplicaSource> sources);
   ~Runtime();  // stop()
 

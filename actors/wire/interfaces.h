@@ -73,6 +73,8 @@ struct AttachStream {  // -> stream: the stream that it owns from now on, and th
   std::vector<std::uint64_t> cells;
 };
 
+struct Joined;
+
 // ---- what passes between the front (dispatcher, delivery) and a replica, which may be on another machine: these messages only
 using FrontDoor = caf::typed_actor<caf::reacts_to<Ended>, caf::reacts_to<CancelReply>, caf::reacts_to<Drained>, caf::reacts_to<LoraAnswer>,
                                    caf::reacts_to<LoraBound>, caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>,
@@ -83,6 +85,9 @@ using WorkDoor = caf::typed_actor<caf::reacts_to<Halt>, caf::reacts_to<AskReport
 using LoraDoor = caf::typed_actor<caf::reacts_to<LoraSubmit>, caf::reacts_to<FetchAdapter>, caf::reacts_to<Ended>>;
 // Who makes and stops a replica's lives: its keeper, or the link to its node.
 using MakerDoor = caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<StopReplica>>;
+
+// Whom it tells how that went.
+using OwnerDoor = caf::typed_actor<caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>>;
 
 struct ReplicaDoors {
   RequestDoor requests;  // by way of the LoRA controller, where there is one: it binds requests to adapters

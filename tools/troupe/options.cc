@@ -97,10 +97,24 @@ std::vector<DeviceName> to_devices(const po::variables_map& values) {
   return out;
 }
 
+std::vector<std::string> to_list(const std::string& text) {
+  std::vector<std::string> out;
+  std::stringstream list(text);
+  for (std::string one; std::getline(list, one, ',');) out.push_back(one);
+  return out;
+}
+
 CommonOptions to_common(const po::variables_map& values) {
   CommonOptions out;
+  const auto text = [&](const char* name) { return values.count(name) == 0 ? std::string() : values[name].as<std::string>(); };
   if (values.count("model") != 0) out.model = values["model"].as<std::string>();
   out.devices = to_devices(values);
+  out.nodes = to_list(text("nodes"));
+  if (!out.nodes.empty() && values["device"].defaulted() && values.count("devices") == 0) out.devices.clear();
+  out.cert = text("cert");
+  out.key = text("key");
+  out.ca = text("ca");
+  if (values.count("link-silence") != 0) out.link_silence = to_count(values, "link-silence", 10, 3'600'000);
   out.placement = values["placement"].as<std::string>();
   if (out.placement != "least-work" && out.placement != "round-robin" && out.placement != "pinned") {
     throw po::error("--placement must be least-work, round-robin or pinned, and is " + out.placement);
@@ -169,6 +183,21 @@ void add_trace_options(po::options_description& own) {
   auto add = own.add_options();
   add("trace", po::value<std::string>()->value_name("FILE"), "record every message there, for `troupe trace`");
   add("trace-redact", po::bool_switch(), "without prompts, token ids and texts");
+}
+
+void add_certificate_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("cert", po::value<std::string>()->value_name("FILE"), "PEM, with the chain: this program's certificate, by which the others know it");
+  add("key", po::value<std::string>()->value_name("FILE"), "PEM: its key");
+  add("ca", po::value<std::string>()->value_name("FILE"), "PEM: the CA that signs the certificates of the nodes and their clients, and nothing else");
+}
+
+void add_node_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("nodes", po::value<std::string>()->value_name("HOST:PORT,..."),
+      "machines with replicas (troupe node); without --device or --devices nothing is computed here");
+  add_certificate_options(own);
+  add("link-silence", po::value<std::int64_t>()->default_value(3000)->value_name("MS"), "without a word of a node for so long it is taken for gone");
 }
 
 bool takes_value(std::string_view word) {
