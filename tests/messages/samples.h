@@ -16,7 +16,7 @@ inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_
 
 inline DeviceFacts facts() {
   return {.total_blocks = 64, .free_blocks = 10, .used_blocks = 50, .cached_blocks = 2, .fenced_blocks = 2, .total_slots = 8, .free_slots = 3,
-          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_sequences = 1, .ssm_snapshots = 2};
+          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_snapshots = 2, .ssm_sequences = 1};
 }
 inline Request request() {
   Request r;
