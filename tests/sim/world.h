@@ -247,7 +247,6 @@ class World {
   std::deque<Stream> oracles_;                // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
-  bool unsafe_ = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::string violation_;
   std::uint64_t messages_ = 0;
   std::uint64_t order_ = 0;
