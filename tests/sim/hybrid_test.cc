@@ -26,6 +26,17 @@ TEST(Hybrid, ThousandsOfSeedsBreakNoRule) {
     EXPECT_GT(coverage[path], 0u) << static_cast<int>(path);
 }
 
+// A snapshot is of an adapter's generation: another one's would be another stream.
+TEST(Hybrid, WithAdaptersThatComeAndGo) {
+  Coverage coverage;
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    const Outcome outcome = run_scenario(make_hybrid_scenario(seed, true));
+    ASSERT_EQ(outcome.violation, "") << "seed " << seed << leave_recording(make_hybrid_scenario(seed, true));
+    coverage.add(outcome.coverage);
+  }
+  EXPECT_GT(coverage[Path::prefix_hits], 0u);
+}
+
 // Only the oracle and the witness judge: the router's own check knows what it did.
 std::uint64_t found(RouterFault fault, std::uint64_t seeds, std::string& violation) {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {

@@ -324,8 +324,8 @@ Scenario make_lora_scenario(std::uint64_t seed) {
   return s;
 }
 
-Scenario make_hybrid_scenario(std::uint64_t seed) {
-  Scenario s = make_scenario(seed);
+Scenario make_hybrid_scenario(std::uint64_t seed, bool lora) {
+  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
   std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 11);
   SimDeviceOptions& d = s.world.device;
   d.window = 0;
