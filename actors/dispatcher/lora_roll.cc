@@ -83,6 +83,7 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
   if (roll.at) return false;
   if (!roll.begun) {
     roll.begun = true;
+    roll.covered.assign(replicas.size(), false);
     roll.before = registry;
     roll.before_standard = standard;
     if (roll.source) {
@@ -97,22 +98,26 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
     }
   }
   const bool stop = roll.error.code != ErrorCode::none && (roll.command.roll_back || (roll.source && !roll.image));
-  while (!roll.undoing && roll.next < replicas.size()) {
-    Replica& r = replicas[roll.next++];
-    if (roll.command.kind != Kind::list) r.lora_seen = std::max(r.lora_seen, roll.id);
+  // One that is not there now may be when the others are done; if not, it is given what they have when it is up.
+  for (Replica& r : replicas) {
+    if (roll.undoing || roll.covered[r.ref.index]) continue;
     const bool named = roll.command.replica.empty() ? !(roll.source && *roll.source == r.ref.index) : roll.command.replica == r.name;
-    if (stop || !named) continue;
-    if (!r.serves()) {
-      LoraOutcome& o = roll.outcomes.emplace_back();
-      o.replica = r.ref;
-      o.name = r.name;
-      o.error = Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
-      continue;
-    }
+    if (named && !stop && !r.serves()) continue;
+    roll.covered[r.ref.index] = true;
+    if (roll.command.kind != Kind::list) r.lora_seen = std::max(r.lora_seen, roll.id);
+    if (!named || stop) continue;
     roll.at = r.ref.index;
     roll.sent = roll.as;
     out.push(LoraSubmit{{}, roll.sent, roll.command, r.ref, roll.image});
     return false;
+  }
+  for (Replica& r : replicas) {
+    if (roll.undoing || roll.covered[r.ref.index]) continue;
+    roll.covered[r.ref.index] = true;
+    LoraOutcome& o = roll.outcomes.emplace_back();
+    o.replica = r.ref;
+    o.name = r.name;
+    o.error = Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
   }
   if (!roll.undoing && roll.command.roll_back && roll.error.code != ErrorCode::none) {
     roll.undoing = true;
@@ -172,17 +177,17 @@ void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack
     back.kind = Kind::rotate;
     back.name = roll.before_standard;
     undo.push_back({r.ref.index, roll.id, back});
-    if (standard != c.name || rotated.id != roll.id) rotated = {roll.id, ++version, c};
-    standard = c.name;
+    rotated = roll.id;
+    standard = r.standard = c.name;
     return;
   }
   if (!ack.evicted.empty()) {
-    r.adapters.erase(ack.evicted);
+    r.drop(ack.evicted);
     reload(ack.evicted);
   }
   if (c.kind == Kind::unload) {
     reload(c.name);
-    r.adapters.erase(c.name);
+    r.drop(c.name);
     if (registry.erase(c.name) != 0) ++version;
     return;
   }
@@ -213,8 +218,9 @@ void DispatcherCore::State::answered(Roll& roll, const LoraAnswer& m) {
     const LoraCommand& c = roll.undo_command;
     if (m.error.code != ErrorCode::none) return;  // as it is: what it has is in its own books
     if (loads(c.kind)) r.adapters[c.name] = m.id;
-    if (c.kind == Kind::unload) r.adapters.erase(c.name);
-    if (!m.ack.evicted.empty()) r.adapters.erase(m.ack.evicted);
+    if (c.kind == Kind::unload) r.drop(c.name);
+    if (c.kind == Kind::rotate) r.standard = c.name;
+    if (!m.ack.evicted.empty()) r.drop(m.ack.evicted);
     for (LoraOutcome& o : roll.outcomes)
       if (o.replica == r.ref) o.rolled_back = true;
     return;
@@ -250,7 +256,7 @@ void DispatcherCore::on(const LoraAnswer& m, TimeNs now, DispatcherOutbox& out) 
   if (r->state == ReplicaState::starting) {
     if (r->replaying != m.id) return ++s.stats.late, void();
     r->replaying = 0;
-    if (!m.ack.evicted.empty()) r->adapters.erase(m.ack.evicted);
+    if (!m.ack.evicted.empty()) r->drop(m.ack.evicted);
     if (m.error.code != ErrorCode::none)
       r->error = m.error;
     else if (!r->replaying_name.empty())
@@ -296,11 +302,10 @@ void DispatcherCore::State::replay(Replica& r, TimeNs now, DispatcherOutbox& out
   const Loaded* next = nullptr;
   for (const auto& [name, entry] : registry)
     if (entry.version > r.replayed && (next == nullptr || entry.version < next->version)) next = &entry;
-  if (!standard.empty() && rotated.version > r.replayed && (next == nullptr || rotated.version < next->version)) next = &rotated;
   if (next != nullptr) {
     r.replayed = next->version;
     r.replaying = next->id;
-    r.replaying_name = loads(next->command.kind) ? next->command.name : "";
+    r.replaying_name = next->command.name;
     ++stats.replayed;
     out.push(LoraSubmit{{}, next->id, next->command, r.ref, {}});
     return;
@@ -313,7 +318,16 @@ void DispatcherCore::State::replay(Replica& r, TimeNs now, DispatcherOutbox& out
     r.replaying = id;
     r.replaying_name.clear();
     out.push(LoraSubmit{{}, id, unload, r.ref, {}});
-    r.adapters.erase(name);
+    r.drop(std::string(name));
+    return;
+  }
+  if (r.standard != standard) {
+    LoraCommand rotate;
+    rotate.kind = Kind::rotate;
+    rotate.name = r.standard = standard;
+    r.replaying = rotated;
+    r.replaying_name.clear();
+    out.push(LoraSubmit{{}, rotated, rotate, r.ref, {}});
     return;
   }
   go_up(r, now);

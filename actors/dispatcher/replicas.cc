@@ -115,6 +115,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   out.push(StopReplica{{}, r.ref});
   placement.forget(r.ref.index);
   r.adapters.clear();
+  r.standard.clear();
   r.report = {};
   r.asked = 0;
   r.watched = false;
@@ -134,9 +135,9 @@ void DispatcherCore::State::schedule(Replica& r, TimeNs now) {
 void DispatcherCore::State::go_up(Replica& r, TimeNs now) {
   r.state = !r.drain ? ReplicaState::up : r.live > 0 ? ReplicaState::draining : ReplicaState::drained;
   r.progress = now;
-  // What is done already it was given; what has passed it by was done nowhere, or it was given it too.
+  // What is done already it was given; a command that runs comes to it yet, unless it is of no concern to it.
   r.lora_seen = passed;
-  if (!rolls.empty() && rolls.front().next > r.ref.index) r.lora_seen = rolls.front().id;
+  if (!rolls.empty() && rolls.front().begun && rolls.front().covered[r.ref.index]) r.lora_seen = rolls.front().id;
 }
 
 // Somebody asked for it to be drained, and it has nothing left.

@@ -71,7 +71,12 @@ struct DispatcherCore::State {
     std::uint64_t replaying = 0;                    // starting: the command whose answer is awaited
     std::string replaying_name;
     std::uint64_t replayed = 0;                     // version of the registry that it has been given
+    std::string standard;                           // as State::standard
 
+    void drop(const std::string& adapter) {
+      if (adapter == standard) standard.clear();
+      adapters.erase(adapter);
+    }
     bool serves() const { return state == ReplicaState::up || state == ReplicaState::draining || state == ReplicaState::drained; }
     bool comes() const { return state == ReplicaState::starting || state == ReplicaState::lost || state == ReplicaState::waiting; }
   };
@@ -90,7 +95,7 @@ struct DispatcherCore::State {
   struct Roll {
     std::uint64_t id = 0;
     LoraCommand command;
-    std::uint32_t next = 0;                // replica
+    std::vector<bool> covered{};           // by replica: it was sent there, or is of no concern to it
     std::optional<std::uint32_t> at{};     // whose answer is awaited
     std::uint64_t sent = 0;                // LoraSubmit::id of that
     std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
@@ -133,7 +138,7 @@ struct DispatcherCore::State {
   std::map<std::string, Loaded> registry;
   std::uint64_t version = 0;      // of the registry
   std::string standard;           // of requests that name none
-  Loaded rotated;                 // the command that made it so
+  std::uint64_t rotated = 0;      // the command that made it so
   std::uint64_t newest = 0;       // command that was accepted
   std::uint64_t newest_rotate = 0;
   std::map<std::string, std::uint64_t> newest_of;  // by name: the newest that may change it

@@ -67,6 +67,7 @@ struct Part {
   actors::LoraOutbox lora_out;
   std::optional<TimeNs> timers[kActors];
   std::map<AdapterRef, std::string> loaded;  // which file a generation holds
+  std::map<std::uint64_t, bool> answered;    // LoRA commands, and whether they were done
   std::uint32_t refusals = 0;                // launches refused since anything else happened
 };
 

@@ -172,6 +172,9 @@ void World::watch(End self, const M& m) {
       }
     }
   }
+  if constexpr (std::is_same_v<M, LoraAnswer>) {
+    if (self.actor == Actor::lora) p.answered[m.id] = p.answered[m.id] || m.error.code == ErrorCode::none;
+  }
   if constexpr (std::is_same_v<M, LoadAdapter>) {
     const std::string file = m.image ? std::string(m.image->bytes.begin(), m.image->bytes.end()) : m.path;
     p.loaded[{m.slot, 0}] = file;
@@ -427,6 +430,11 @@ bool World::step() {
   ready_.clear();
   for (std::size_t i = 0; i < queues_.size(); ++i)
     if (!queues_[i].messages.empty() && takes(queues_[i].to)) ready_.push_back(i);
+  if (options_.link_lag > 1 && ready_.size() > 1) {
+    const auto far = [&](std::size_t i) { return (queues_[i].from.actor < Actor::scheduler) != (queues_[i].to.actor < Actor::scheduler); };
+    std::erase_if(ready_, [&](std::size_t i) { return far(i) && random_() % options_.link_lag != 0; });
+    if (ready_.empty()) return now_ += 1000, true;
+  }
   std::uint32_t lag = options_.device_lag;
   devices_.clear();
   for (std::uint32_t i = 0; i < parts_.size(); ++i)

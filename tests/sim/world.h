@@ -53,6 +53,7 @@ struct WorldOptions {
   std::uint32_t replicas = 0;  // 0: one, which nobody watches
   std::vector<SimDeviceOptions> devices{};  // their first lives'; what is not there is `device`. Later lives have no faults
   std::vector<std::string> arithmetic{};     // what is not there is "sim"
+  std::uint32_t link_lag = 1;                // what is said between a replica and the front gets on about once in so many turns
   std::uint32_t failed_starts = 0;           // of the first restarts
   std::uint32_t max_restarts = 8;
   std::uint32_t max_moves = 8;
@@ -193,6 +194,7 @@ class World {
   void same_logprob(const TokenEvent& e, float right);
   void judge_error(const Finish& f);
   void in_order(const Accepting& a, const Admit& m);
+  void in_order(const Accepting& a, const Part& part, const Admit& m, const std::string& file);
   PartConfig part_config(ReplicaRef ref) const;
   void add_part(ReplicaRef ref);
   // world_replicas.cc

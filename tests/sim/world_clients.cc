@@ -188,6 +188,7 @@ void World::bound(Part& part, const Admit& m) {
     if (part.loaded.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
     file = part.loaded[m.adapter];
   }
+  if (options_.replicas > 0 && m.output.empty()) in_order(*a, part, m, file);
   if (!m.output.empty() && a->file && *a->file != file)
     broken("R9: " + label(m) + " goes on with \"" + file + "\", and its output comes from \"" + *a->file + "\"");
   a->file = file;
@@ -219,6 +220,31 @@ void World::in_order(const Accepting& a, const Admit& m) {
       broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", older than the outcome of " + label(c.submit));
     }
     break;
+  }
+}
+
+// Of several replicas: the one that the request went to had answered that command, and if it was done, the file is its, or a
+// later one's.
+void World::in_order(const Accepting& a, const Part& part, const Admit& m, const std::string& file) {
+  const std::string& name = m.request->adapter;
+  using Kind = LoraCommand::Kind;
+  for (std::size_t i = a.commands; i > 0 && !name.empty(); --i) {
+    const Commanded& c = commands_[i - 1];
+    const LoraCommand& command = c.submit.command;
+    if (command.name != name || command.kind == Kind::rotate || command.kind == Kind::list) continue;
+    if (command.kind != Kind::promote_disk && command.kind != Kind::load_into_slot) return;
+    if (!command.replica.empty()) return;
+    const auto done = part.answered.find(c.submit.id);
+    if (done == part.answered.end()) {
+      if (!c.answer) broken("R9: " + label(m) + " was bound before the outcome of " + label(c.submit));
+      return;
+    }
+    if (!done->second) return;
+    for (std::size_t k = i - 1; k < commands_.size(); ++k) {
+      const LoraCommand& later = commands_[k].submit.command;
+      if (later.name == name && (later.path == file || later.kind == Kind::promote || later.roll_back)) return;
+    }
+    return broken("R9: " + label(m) + " is bound to \"" + file + "\", older than the outcome of " + label(c.submit));
   }
 }
 
