@@ -69,8 +69,8 @@ SubmitReply DispatcherCore::State::submit(const Submit& m, TimeNs now, Dispatche
     return refuse(Error{ErrorCode::bad_request,
                         fmt::format("client id {} has a live request; wait for its end, cancel it, or use another id", request.client)});
   }
-  if (live.size() >= config.max_live) {
-    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", live.size())},
+  if (requests.size() >= config.max_live) {
+    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", requests.size())},
                   retry_after(now));
   }
   const auto takes = [](const Replica& r) { return r.state == ReplicaState::up || r.comes(); };
@@ -113,9 +113,15 @@ void DispatcherCore::State::forget(std::map<std::uint64_t, Entry>::iterator it) 
     const auto at = std::find(queue.begin(), queue.end(), it->first);
     if (at != queue.end()) queue.erase(at);
   }
-  live.erase(e.id.client);
-  remember_ended(e.id.client);
+  free_client(e.id);
   requests.erase(it);
+}
+
+void DispatcherCore::State::free_client(const RequestId& id) {
+  const auto it = live.find(id.client);
+  if (it == live.end() || it->second != id.generation) return;
+  live.erase(it);
+  remember_ended(id.client);
 }
 
 void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
@@ -131,9 +137,8 @@ void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
 }
 
 void DispatcherCore::State::answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out) {
-  for (const CancelReply& reply : e.replies) out.push(reply);
   for (std::uint32_t i = 0; i < e.cancels; ++i) {
-    const bool first = i == 0 && e.replies.empty();
+    const bool first = i == 0 && !e.cancelled;
     out.push(CancelReply{{}, e.id, first ? outcome : CancelOutcome::already_finished, static_cast<std::uint32_t>(e.output.size()), {}});
   }
 }
@@ -155,7 +160,7 @@ void DispatcherCore::on(const Cancel& m, TimeNs now, DispatcherOutbox& out) {
     return;
   }
   ++e.cancels;
-  if (e.where != State::Entry::Where::queued) return;
+  if (e.where == State::Entry::Where::reclaiming) return;
   s.end(e, FinishReason::cancelled);
   s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
   s.forget(at);
@@ -168,7 +173,9 @@ void DispatcherCore::on(const CancelReply& m, TimeNs, DispatcherOutbox& out) {
     const auto it = std::find(s.cancels.begin(), s.cancels.end(), std::pair{m.id, m.replica});
     if (it == s.cancels.end()) return ++s.stats.late, void();
     s.cancels.erase(it);
-    if (const auto at = s.requests.find(m.id.generation); at != s.requests.end()) return at->second.replies.push_back(m);
+    const auto at = s.requests.find(m.id.generation);
+    const bool cancelled = m.outcome == CancelOutcome::cancelled_waiting || m.outcome == CancelOutcome::cancelled_running;
+    if (at != s.requests.end() && cancelled) at->second.cancelled = true;
   }
   out.push(m);
 }
@@ -186,6 +193,8 @@ void DispatcherCore::on(const Ended& m, TimeNs now, DispatcherOutbox& out) {
       s.leave(it->second);
       it->second.where = State::Entry::Where::ending;
       ++s.replicas[it->second.replica].ending;
+      s.free_client(id);
+      ++ended;
       continue;
     }
     s.forget(it);
@@ -201,9 +210,8 @@ void DispatcherCore::on(const Delivered& m, TimeNs now, DispatcherOutbox& out) {
   for (const auto& [id, attempt] : m.requests) {
     const auto it = s.requests.find(id.generation);
     if (it == s.requests.end() || it->second.id != id || it->second.attempt != attempt) continue;
-    s.answer_cancels(it->second, CancelOutcome::already_finished, out);
+    ended += it->second.where == State::Entry::Where::ending ? 0 : 1;
     s.forget(it);
-    ++ended;
   }
   if (ended > 0) s.keep_pace(now, ended);
   s.pump(now, out);
@@ -221,7 +229,7 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     if (r.ended) {
       ++s.stats.ended_when_reclaimed;
       s.answer_cancels(e, CancelOutcome::already_finished, out);
-    } else if (e.cancels + e.replies.size() > 0) {
+    } else if (e.cancels > 0 || e.cancelled) {
       s.end(e, FinishReason::cancelled);
       s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
     } else if (e.deadline != 0 && e.deadline <= now) {
@@ -279,7 +287,7 @@ void DispatcherCore::on(const Drained& m, TimeNs now, DispatcherOutbox& out) {
   s.pump(now, out);
 }
 
-std::uint32_t DispatcherCore::live() const { return static_cast<std::uint32_t>(s_->live.size()); }
+std::uint32_t DispatcherCore::live() const { return static_cast<std::uint32_t>(s_->requests.size()); }
 std::uint32_t DispatcherCore::waiting() const { return static_cast<std::uint32_t>(s_->queue.size()) + s_->reclaiming; }
 const DispatcherStats& DispatcherCore::stats() const { return s_->stats; }
 

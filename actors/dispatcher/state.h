@@ -37,8 +37,8 @@ struct DispatcherCore::State {
     std::optional<std::uint64_t> command{};  // LoraBound
     std::uint64_t after = 0;                 // the last LoRA command before it that concerns it
     Placement::Prefix prefix;
-    std::uint32_t cancels = 0;  // that wait for it to be reclaimed, or to be over
-    std::vector<CancelReply> replies{};  // that wait for it to be over: then its client id may come again
+    std::uint32_t cancels = 0;  // that wait for it to be reclaimed
+    bool cancelled = false;     // ending: its client was told so
     Error error{};              // of the replica that it was on last
   };
 
@@ -118,7 +118,7 @@ struct DispatcherCore::State {
   Placement placement;
   std::vector<Replica> replicas;
   std::uint64_t generation = 0;                           // of the last accepted request
-  std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation; looked up, never walked
+  std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation, of those that are not ending; looked up, never walked
   std::map<std::uint64_t, Entry> requests;                // by generation
   std::deque<std::uint64_t> queue;                        // generations; those that were moved first
   std::uint32_t reclaiming = 0;
@@ -153,6 +153,7 @@ struct DispatcherCore::State {
   void remember_ended(std::uint64_t client);
   SubmitReply submit(const Submit& m, TimeNs now, DispatcherOutbox& out);
   void forget(std::map<std::uint64_t, Entry>::iterator it);
+  void free_client(const RequestId& id);  // it may come again
   // On no replica: its terminal event comes from here.
   void end(Entry& e, FinishReason reason, Error error = {});
   void answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out);

@@ -233,6 +233,7 @@ class World {
   std::vector<SubmitReply> replies_;
   Shared<Request> submitting_;
   std::map<std::uint64_t, Stream> streams_;
+  std::map<std::uint64_t, Stream> generations_;  // of several replicas: the streams of one client may overlap
   std::vector<Accepting> accepted_;  // by generation - 1
   std::unordered_map<const Request*, const Stream*> expected_;
   std::vector<CancelReply> cancels_;

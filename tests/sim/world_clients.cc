@@ -9,6 +9,7 @@ namespace troupe::sim {
 
 // A client id that comes again starts a new stream; nothing may come for the old one after that.
 Stream& World::stream_of(const RequestId& id) {
+  if (options_.replicas > 0) return generations_[id.generation];
   Stream& s = streams_[id.client];
   if (s.generation < id.generation) {
     if (s.generation != 0 && !s.finish) broken("R5: " + label(id) + " began before the end of its client's last request");
@@ -180,7 +181,7 @@ void World::hold(AdapterRef adapter, TimeNs until) {
 // A request leaves the LoRA controller. From here on its stream is known.
 void World::bound(Part& part, const Admit& m) {
   Accepting* a = accepted(m.id);
-  if (a == nullptr || m.parked) return;
+  if (a == nullptr || m.parked || m.attempt < a->attempt) return;  // of a replica that is fenced and does not know it yet
   if (options_.replicas == 0) in_order(*a, m);
   if (m.error.code != ErrorCode::none) return;
   std::string file;
