@@ -56,6 +56,7 @@ void DispatcherCore::on(const LoraSubmit& m, TimeNs now, DispatcherOutbox& out) 
   State::Roll roll;
   roll.id = roll.as = m.id;
   roll.command = c;
+  roll.path = c.path;
   if (c.kind == Kind::promote) {
     roll.source = index_of(c.peer);
     if (!roll.source) return refuse(ErrorCode::no_such_peer, fmt::format("there is no replica \"{}\" to take adapters from", c.peer));
@@ -161,6 +162,13 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
       return std::none_of(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.comes() || r.adapters.count(entry.first) != 0; });
     });
     if (!standard.empty() && registry.count(standard) == 0) standard.clear();
+    std::erase_if(paths, [&](const auto& path) {
+      const auto has = [&](const auto& adapter) { return adapter.second == path.first; };
+      const auto listed = [&](const auto& entry) { return entry.second.id == path.first; };
+      return std::none_of(registry.begin(), registry.end(), listed) && std::none_of(replicas.begin(), replicas.end(), [&](const Replica& r) {
+               return std::any_of(r.adapters.begin(), r.adapters.end(), has);
+             });
+    });
   }
   out.push(std::move(answer));
 }
@@ -168,9 +176,10 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
 // One replica did it: what it has now, what a new one is to be given, and how to put it back.
 void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack, std::vector<Undo>& undo) {
   const LoraCommand& c = roll.command;
+  // What it had itself: a command before may have failed here.
   const auto reload = [&](const std::string& name) {
-    const auto it = roll.before.find(name);
-    if (it != roll.before.end()) undo.push_back({r.ref.index, it->second.id, load(name, it->second.command.path)});
+    const auto it = r.adapters.find(name);
+    if (it != r.adapters.end()) undo.push_back({r.ref.index, it->second, load(name, paths[it->second])});
   };
   if (c.kind == Kind::rotate) {
     LoraCommand back;
@@ -182,8 +191,8 @@ void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack
     return;
   }
   if (!ack.evicted.empty()) {
-    r.drop(ack.evicted);
     reload(ack.evicted);
+    r.drop(ack.evicted);
   }
   if (c.kind == Kind::unload) {
     reload(c.name);
@@ -200,12 +209,9 @@ void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack
     undo.push_back({r.ref.index, roll.id, unload});
   }
   r.adapters[c.name] = roll.as;
+  paths[roll.as] = roll.path;
   if (Loaded& entry = registry[c.name]; entry.id != roll.as) {
-    LoraCommand again = c;
-    if (c.kind == Kind::promote) {
-      const auto it = registry.find(c.adapter.empty() ? c.name : c.adapter);
-      again = load(c.name, it != registry.end() ? it->second.command.path : std::string());
-    }
+    LoraCommand again = c.kind == Kind::promote ? load(c.name, roll.path) : c;
     again.replica.clear();
     entry = {roll.as, ++version, again};
   }
@@ -279,7 +285,10 @@ void DispatcherCore::on(const AdapterFetched& m, TimeNs now, DispatcherOutbox& o
   if (roll.id != m.id || !roll.at || !roll.source || roll.image) return ++s.stats.late, void();
   const std::string& adapter = roll.command.adapter.empty() ? roll.command.name : roll.command.adapter;
   const auto known = s.replicas[*roll.at].adapters.find(adapter);
-  if (adapter == roll.command.name && known != s.replicas[*roll.at].adapters.end()) roll.as = known->second;  // the same on both
+  if (known != s.replicas[*roll.at].adapters.end()) {
+    roll.path = s.paths[known->second];
+    if (adapter == roll.command.name) roll.as = known->second;  // the same on both
+  }
   roll.at.reset();
   roll.image = m.image;
   if (m.error.code != ErrorCode::none)

@@ -101,6 +101,7 @@ struct DispatcherCore::State {
     std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
     std::optional<std::uint32_t> source{};  // promote: who has it; until it was fetched
     Shared<AdapterImage> image{};
+    std::string path{};  // of what it loads
     LoraAck ack{};  // of the last that did it
     Error error{};  // the first
     std::vector<LoraOutcome> outcomes{};
@@ -137,6 +138,7 @@ struct DispatcherCore::State {
   std::vector<Roll> lists;       // run at once
   std::map<std::string, Loaded> registry;
   std::uint64_t version = 0;      // of the registry
+  std::map<std::uint64_t, std::string> paths;  // command -> what it loaded; of those that some replica, or the registry, still has
   std::string standard;           // of requests that name none
   std::uint64_t rotated = 0;      // the command that made it so
   std::uint64_t newest = 0;       // command that was accepted
