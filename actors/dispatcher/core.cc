@@ -76,7 +76,8 @@ SubmitReply DispatcherCore::State::submit(const Submit& m, TimeNs now, Dispatche
   const auto takes = [](const Replica& r) { return r.state == ReplicaState::up || r.comes(); };
   if (std::none_of(replicas.begin(), replicas.end(), takes)) {
     ++stats.unavailable;
-    return refuse(Error{ErrorCode::unavailable, "no replica takes requests, and none is about to: undrain one, or start the runtime again"});
+    return refuse(
+        Error{ErrorCode::unavailable, "no replica takes requests, and none is about to: undrain one, or start the runtime again"});
   }
   const RequestId id{request.client, ++generation};
   forget_ended(request.client);
@@ -235,9 +236,11 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     } else if (e.deadline != 0 && e.deadline <= now) {
       s.end(e, FinishReason::deadline);
     } else if (s.model.max_loras > 0 && !e.output.empty() && !e.command) {
-      s.end(e, FinishReason::error, Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
+      s.end(e, FinishReason::error,
+            Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
     } else if (e.attempt > s.config.max_moves) {
-      s.end(e, FinishReason::error, Error{e.error.code, fmt::format("{} replicas were lost under the request: {}", e.attempt, e.error.what)});
+      s.end(e, FinishReason::error,
+            Error{e.error.code, fmt::format("{} replicas were lost under the request: {}", e.attempt, e.error.what)});
     } else {
       --s.reclaiming;
       e.where = State::Entry::Where::queued;

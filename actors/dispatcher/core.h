@@ -33,7 +33,7 @@ namespace troupe::actors {
 // Switches that break one rule each, for negative controls only.
 enum class DispatcherFault : std::uint8_t {
   none,
-  resend_all,      // R5: a moved request starts from its first token again
+  resend_all,       // R5: a moved request starts from its first token again
   route_to_fenced,  // R5: requests are placed on replicas that are lost
 };
 

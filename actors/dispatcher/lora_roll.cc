@@ -118,7 +118,8 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
     LoraOutcome& o = roll.outcomes.emplace_back();
     o.replica = r.ref;
     o.name = r.name;
-    o.error = Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
+    o.error =
+        Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
   }
   if (!roll.undoing && roll.command.roll_back && roll.error.code != ErrorCode::none) {
     roll.undoing = true;
@@ -150,7 +151,8 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
   answer.error = roll.error;
   const auto done = [](const LoraOutcome& o) { return o.error.code == ErrorCode::none; };
   if (answer.error.code == ErrorCode::none && std::none_of(roll.outcomes.begin(), roll.outcomes.end(), done))
-    answer.error = roll.outcomes.empty() ? Error{ErrorCode::unavailable, "the command names no replica that could do it"} : roll.outcomes.front().error;
+    answer.error = roll.outcomes.empty() ? Error{ErrorCode::unavailable, "the command names no replica that could do it"}
+                                         : roll.outcomes.front().error;
   for (const LoraOutcome& o : roll.outcomes) answer.ack.paused_ns = std::max(answer.ack.paused_ns, o.paused_ns);
   answer.ack.replicas = std::move(roll.outcomes);
   if (roll.command.kind != Kind::list) {
@@ -159,15 +161,16 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
     std::erase_if(newest_of, [&](const auto& n) { return n.second <= passed; });
     // What nobody has any more, and nobody is about to be given.
     std::erase_if(registry, [&](const auto& entry) {
-      return std::none_of(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.comes() || r.adapters.count(entry.first) != 0; });
+      return std::none_of(replicas.begin(), replicas.end(),
+                          [&](const Replica& r) { return r.comes() || r.adapters.count(entry.first) != 0; });
     });
     if (!standard.empty() && registry.count(standard) == 0) standard.clear();
     std::erase_if(paths, [&](const auto& path) {
       const auto has = [&](const auto& adapter) { return adapter.second == path.first; };
       const auto listed = [&](const auto& entry) { return entry.second.id == path.first; };
-      return std::none_of(registry.begin(), registry.end(), listed) && std::none_of(replicas.begin(), replicas.end(), [&](const Replica& r) {
-               return std::any_of(r.adapters.begin(), r.adapters.end(), has);
-             });
+      return std::none_of(registry.begin(), registry.end(), listed) &&
+             std::none_of(replicas.begin(), replicas.end(),
+                          [&](const Replica& r) { return std::any_of(r.adapters.begin(), r.adapters.end(), has); });
     });
   }
   out.push(std::move(answer));

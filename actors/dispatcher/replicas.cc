@@ -81,7 +81,8 @@ void DispatcherCore::State::leave(Entry& e) {
 // It has something to do, and is watched: nobody is while there is nothing to wait for.
 bool DispatcherCore::State::busy(const Replica& r) const {
   const auto asked = [&](const Roll& roll) { return roll.at && *roll.at == r.ref.index; };
-  return r.serves() && (r.live + r.ending > 0 || (!rolls.empty() && asked(rolls.front())) || std::any_of(lists.begin(), lists.end(), asked));
+  return r.serves() &&
+         (r.live + r.ending > 0 || (!rolls.empty() && asked(rolls.front())) || std::any_of(lists.begin(), lists.end(), asked));
 }
 
 // Fenced at once; then delivery is asked what the clients of its requests have.
@@ -167,8 +168,9 @@ void DispatcherCore::State::watch(TimeNs now, DispatcherOutbox& out) {
         lose(r, Error{ErrorCode::timed_out, "it has not answered for " + std::to_string((now - r.asked) / 1'000'000) + " ms"}, now, out);
       } else if (r.progress + c.progress_timeout <= now) {
         ++stats.stuck;
-        lose(r, Error{ErrorCode::timed_out, "it has requests, and no step of it has settled for " +
-                                                std::to_string((now - r.progress) / 1'000'000) + " ms"},
+        lose(r,
+             Error{ErrorCode::timed_out,
+                   "it has requests, and no step of it has settled for " + std::to_string((now - r.progress) / 1'000'000) + " ms"},
              now, out);
       } else if (r.asked == 0 && r.next_ask <= now) {
         r.asked = now;
@@ -187,7 +189,8 @@ void DispatcherCore::State::pump(TimeNs now, DispatcherOutbox& out) {
       it = place(e, now, out) ? queue.erase(it) : it + 1;
     }
     // With none to come back, those that have a deadline wait for somebody to help until then.
-    const bool hope = any_comes() || std::any_of(replicas.begin(), replicas.end(), [](const Replica& r) { return r.state == ReplicaState::up; });
+    const bool hope =
+        any_comes() || std::any_of(replicas.begin(), replicas.end(), [](const Replica& r) { return r.state == ReplicaState::up; });
     for (std::size_t i = 0; i < queue.size();) {
       const auto at = requests.find(queue[i]);
       Entry& e = at->second;
@@ -282,10 +285,9 @@ void DispatcherCore::on(const ReplicaReport& m, TimeNs now, DispatcherOutbox& ou
 
 void DispatcherCore::on(const DrainReplica& m, TimeNs now, DispatcherOutbox& out) {
   State& s = *s_;
-  const auto refuse = [&](ErrorCode code, std::string what) {
-    out.push(ReplicaAnswer{{}, m.id, m.index, Error{code, std::move(what)}});
-  };
-  if (m.index >= s.replicas.size()) return refuse(ErrorCode::not_found, fmt::format("there is no replica {}; there are {}", m.index, s.replicas.size()));
+  const auto refuse = [&](ErrorCode code, std::string what) { out.push(ReplicaAnswer{{}, m.id, m.index, Error{code, std::move(what)}}); };
+  if (m.index >= s.replicas.size())
+    return refuse(ErrorCode::not_found, fmt::format("there is no replica {}; there are {}", m.index, s.replicas.size()));
   if (s.lone) return refuse(ErrorCode::unsupported, "the runtime has one replica only: drain the runtime");
   State::Replica& r = s.replicas[m.index];
   if (r.state == ReplicaState::failed) return refuse(ErrorCode::closed, "the replica was given up; undrain it to have it started again");
@@ -363,7 +365,8 @@ std::string DispatcherCore::check() const {
       ++reclaiming;
     } else {
       if (!s.replicas[e.replica].serves() && s.config.fault == DispatcherFault::none)
-        return "R5: " + label(e.id) + " is placed on " + label(s.replicas[e.replica].ref) + ", which is " + name(s.replicas[e.replica].state);
+        return "R5: " + label(e.id) + " is placed on " + label(s.replicas[e.replica].ref) + ", which is " +
+               name(s.replicas[e.replica].state);
       if (e.where == State::Entry::Where::ending) {
         ++ending[e.replica];
         continue;

@@ -29,7 +29,7 @@ struct DispatcherCore::State {
     Shared<Request> request;
     std::uint64_t seed = 0;
     TimeNs submitted = 0;
-    TimeNs deadline = 0;  // absolute; 0 = none
+    TimeNs deadline = 0;        // absolute; 0 = none
     std::vector<Token> output;  // of earlier attempts
     std::uint64_t cost = 0;     // to its replica
     std::string arithmetic;     // of the replica that it is on, or was on last
@@ -52,14 +52,14 @@ struct DispatcherCore::State {
     std::uint32_t live = 0;
     std::uint64_t outstanding = 0;
     std::uint32_t ending = 0;
-    bool drain = false;  // nothing more is placed there, whatever its state
+    bool drain = false;                 // nothing more is placed there, whatever its state
     std::vector<std::uint64_t> drains;  // DrainReplica that wait for it
     Error error;
     Restarts restarts;
     TimeNs since = 0;  // starting: when that began; waiting: when it is to begin
     // Supervision
     ReplicaReport report;
-    TimeNs asked = 0;     // AskReport that was not answered; 0 = none
+    TimeNs asked = 0;      // AskReport that was not answered; 0 = none
     bool watched = false;  // it has something to do
     TimeNs next_ask = 0;
     TimeNs progress = 0;  // when it was last known to get on
@@ -70,8 +70,8 @@ struct DispatcherCore::State {
     std::uint64_t lora_seen = 0;                    // the newest command that it was sent, or passed over for
     std::uint64_t replaying = 0;                    // starting: the command whose answer is awaited
     std::string replaying_name;
-    std::uint64_t replayed = 0;                     // version of the registry that it has been given
-    std::string standard;                           // as State::standard
+    std::uint64_t replayed = 0;  // version of the registry that it has been given
+    std::string standard;        // as State::standard
 
     void drop(const std::string& adapter) {
       if (adapter == standard) standard.clear();
@@ -95,15 +95,15 @@ struct DispatcherCore::State {
   struct Roll {
     std::uint64_t id = 0;
     LoraCommand command;
-    std::vector<bool> covered{};           // by replica: it was sent there, or is of no concern to it
-    std::optional<std::uint32_t> at{};     // whose answer is awaited
-    std::uint64_t sent = 0;                // LoraSubmit::id of that
-    std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
+    std::vector<bool> covered{};            // by replica: it was sent there, or is of no concern to it
+    std::optional<std::uint32_t> at{};      // whose answer is awaited
+    std::uint64_t sent = 0;                 // LoraSubmit::id of that
+    std::uint64_t as = 0;                   // what it loads is known by this: `id`, or what the peer knows it by
     std::optional<std::uint32_t> source{};  // promote: who has it; until it was fetched
     Shared<AdapterImage> image{};
     std::string path{};  // of what it loads
-    LoraAck ack{};  // of the last that did it
-    Error error{};  // the first
+    LoraAck ack{};       // of the last that did it
+    Error error{};       // the first
     std::vector<LoraOutcome> outcomes{};
     bool begun = false;
     std::map<std::string, Loaded> before{};  // the registry
@@ -134,14 +134,14 @@ struct DispatcherCore::State {
   TimeNs armed = 0;
   std::vector<Finish> finishes;  // of the handler that runs
   // Adapters
-  std::deque<Roll> rolls;        // the first one runs
-  std::vector<Roll> lists;       // run at once
+  std::deque<Roll> rolls;   // the first one runs
+  std::vector<Roll> lists;  // run at once
   std::map<std::string, Loaded> registry;
-  std::uint64_t version = 0;      // of the registry
+  std::uint64_t version = 0;                   // of the registry
   std::map<std::uint64_t, std::string> paths;  // command -> what it loaded; of those that some replica, or the registry, still has
-  std::string standard;           // of requests that name none
-  std::uint64_t rotated = 0;      // the command that made it so
-  std::uint64_t newest = 0;       // command that was accepted
+  std::string standard;                        // of requests that name none
+  std::uint64_t rotated = 0;                   // the command that made it so
+  std::uint64_t newest = 0;                    // command that was accepted
   std::uint64_t newest_rotate = 0;
   std::map<std::string, std::uint64_t> newest_of;  // by name: the newest that may change it
   std::uint64_t newest_any = 0;                    // that may change any name: into a slot

@@ -47,8 +47,8 @@ struct Part {
         lora(c.lora, model) {}
 
   const ReplicaRef ref;
-  bool dead = false;    // nothing of it takes up a message any more; what it sent is under way
-  bool frozen = false;  // it takes none up, and nobody is told
+  bool dead = false;       // nothing of it takes up a message any more; what it sent is under way
+  bool frozen = false;     // it takes none up, and nobody is told
   std::uint32_t slow = 1;  // its device gets on about once in so many turns
   SimDevice device;
   actors::trace::Witness witness;

@@ -49,8 +49,7 @@ void World::placed(const Admit& m) {
   if (a->ended) broken("R5: " + label(m) + ", and it has ended");
   if (m.attempt < a->attempt || (m.attempt == a->attempt && m.attempt > 0)) broken("R5: " + label(m) + " is no new attempt");
   a->attempt = m.attempt;
-  if (m.output.size() != a->tokens)
-    broken("R5: " + label(m) + ": its client has " + std::to_string(a->tokens) + " tokens");
+  if (m.output.size() != a->tokens) broken("R5: " + label(m) + ": its client has " + std::to_string(a->tokens) + " tokens");
   const std::string here = m.replica.index < options_.arithmetic.size() ? options_.arithmetic[m.replica.index] : "sim";
   if (a->tokens > 0 && a->arithmetic != here) a->other_arithmetic = true;
   a->arithmetic = here;
@@ -64,8 +63,9 @@ void World::dropped(const TokenBatch& batch) {
     const Accepting* a = accepted(e.request);
     if (a == nullptr) return;
     if (options_.replicas > 0 && a->counts != e.attempt) continue;
-    broken(a->ended ? "R5: a token of " + label(e.request) + " after its end"
-                    : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
+    broken(a->ended
+               ? "R5: a token of " + label(e.request) + " after its end"
+               : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
   }
   for (std::uint32_t i = 0; i < batch.finishes.size(); ++i) {
     const Finish& f = batch.finishes[i];
@@ -84,7 +84,8 @@ void World::receive(const TokenBatch& batch) {
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
     if (e.index != s.tokens.size())
       broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
-    if (e.attempt != a->counts) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
+    if (e.attempt != a->counts)
+      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
@@ -186,7 +187,8 @@ void World::bound(Part& part, const Admit& m) {
   if (m.error.code != ErrorCode::none) return;
   std::string file;
   if (m.adapter.slot != 0) {
-    if (part.loaded.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+    if (part.loaded.count(m.adapter) == 0)
+      return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
     file = part.loaded[m.adapter];
   }
   if (options_.replicas > 0 && m.output.empty()) in_order(*a, part, m, file);
