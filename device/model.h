@@ -27,15 +27,18 @@ struct StepView {
   std::span<const DeviceRow> rows;             // host view
   std::span<const Token> tokens;               // host view, indexed by rows with a host source
   std::span<const TableDelta> deltas;          // applied to the device-side block tables before the rows run
+  std::span<const RowSample> samples;          // host view; how the rows that are sampled are
+  std::span<const TokenBias> biases;           // host view, indexed by samples
   DevicePtr cells = 0;                         // this step's feed cells
   std::span<const DevicePtr> cell_arrays;      // by ring slot; DeviceRow::feed_cells indexes it
   void* upload = nullptr;                      // page-locked, upload_bytes(): the model's until the step has settled (R4)
 };
 
-// Where argmax_batch_to_feed puts what the host reads.
+// Where argmax_batch_to_feed and sample_batch_to_feed put what the host reads.
 struct ReadbackTarget {
   Readback* rows = nullptr;   // page-locked, [rows]
   float* logits = nullptr;    // page-locked, [n_logits][vocab]; by DeviceRow::logits_row
+  ReadLogprobs* logprobs = nullptr;  // page-locked, [n_logprobs]; by RowSample::logprobs_row
 };
 
 // One model on one device. The stream actor of `stream` calls everything that takes a stream; load and unload are
@@ -69,6 +72,14 @@ class ModelDeviceFeed {
     return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
   }
 
+  // The same for a step some of whose rows are sampled, as their RowSample says; the others are as argmax_batch_to_feed has
+  // them. From equal logits the token is the one that host sampling chooses, bit for bit (kernels/sampling.h), whatever else
+  // is in the step. ModelInfo::supports_device_sampling.
+  virtual Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
+    (void)logits, (void)step, (void)dst, (void)event, (void)stream;
+    return Error{ErrorCode::unsupported, "this model does not sample on the device: let the sampler choose"};
+  }
+
   // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the slots in the table only.
   // Reads the PEFT folder `path` and writes it into a slot that is not in the table, which no step reads. Any thread, one
   // call at a time; returns when it is written. bad_file, unsupported, not_found, rank_too_large, slot_in_use: the slot is
@@ -92,7 +103,8 @@ class ModelDeviceFeed {
   virtual std::size_t kv_block_bytes() const { return 0; }
   // Enqueues copies of whole blocks to and from page-locked memory [blocks][kv_block_bytes()], after what is on the
   // stream and before what comes later. `blocks` is read before this returns; the memory is in use until the stream has
-  // passed. An error: nothing was enqueued.
+  // passed. An error: nothing was enqueued. With info().streams 2 the stream may be another than the steps', and another actor's,
+  // which calls these two beside the rest.
   virtual Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
     (void)blocks, (void)to, (void)stream;
     return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};

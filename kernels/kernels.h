@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/host_device.h"
+
 namespace troupe::kernels {
 
 inline constexpr std::uint32_t kNone = 0xFFFFFFFFu;
@@ -70,6 +72,10 @@ struct StepRow {
   std::uint32_t mask_b = kNone;
   std::uint32_t output = kNone;      // row of the logits; kNone: wants no token
   std::uint32_t logits_row = kNone;  // where its logits are read back to; kNone: nowhere
+  std::uint32_t sampled = 0;         // 1: a SampleRow names it, and argmax leaves its token to sample
+  std::uint32_t state_in = kNone;    // of a model with recurrent layers: the version of its sequence's state that it reads;
+                                     // kNone: the state before position 0, which is zero
+  std::uint32_t state_out = kNone;   // and the one that it writes: another
 };
 
 // A token of the step, made from the rows on the device. slot == kNone: the row's block table does not cover it, so
@@ -103,6 +109,47 @@ struct KvCache {
   std::uint32_t head_dim = 0;
 };
 
+// The recurrent state of sequences, in versions: what the layers of the gated delta rule (Yang, Kautz, Hatamizadeh 2024,
+// arXiv 2412.06464) carry from a position to the next. Of one layer, version v: first the inputs of the causal convolution
+// at the last taps - 1 positions, oldest first [taps - 1][channels]; then of each value head its matrix, in strips of kStrip
+// columns: [v_heads][strips][k_dim][kStrip], columns behind v_dim 0. F32.
+struct RecurrentStates {
+  static constexpr std::uint32_t kStrip = 16;
+  float* data = nullptr;  // [n_versions][n_layers][layer_floats()]
+  std::uint32_t n_versions = 0;
+  std::uint32_t n_layers = 0;  // recurrent ones
+  std::uint32_t k_heads = 0;
+  std::uint32_t v_heads = 0;  // a multiple of k_heads; value head h reads key head h / (v_heads / k_heads)
+  std::uint32_t k_dim = 0;
+  std::uint32_t v_dim = 0;
+  std::uint32_t taps = 0;  // of the convolution, at least 2
+
+  TROUPE_HOST_DEVICE std::uint32_t key_width() const { return k_heads * k_dim; }
+  TROUPE_HOST_DEVICE std::uint32_t value_width() const { return v_heads * v_dim; }
+  TROUPE_HOST_DEVICE std::uint32_t channels() const { return 2 * key_width() + value_width(); }  // q, k, v
+  TROUPE_HOST_DEVICE std::uint32_t strips() const { return (v_dim + kStrip - 1) / kStrip; }
+  TROUPE_HOST_DEVICE std::size_t conv_floats() const { return static_cast<std::size_t>(taps - 1) * channels(); }
+  TROUPE_HOST_DEVICE std::size_t strip_floats() const { return static_cast<std::size_t>(k_dim) * kStrip; }
+  TROUPE_HOST_DEVICE std::size_t layer_floats() const { return conv_floats() + v_heads * strips() * strip_floats(); }
+  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE float* at(std::uint32_t version, std::uint32_t layer) const {
+    return data + (static_cast<std::size_t>(version) * n_layers + layer) * layer_floats();
+  }
+};
+
+// One recurrent layer over the tokens of a step. Tokens are in row order.
+struct RecurrentArgs {
+  const StepRow* rows = nullptr;
+  std::uint32_t n_rows = 0;
+  std::uint32_t layer = 0;       // among the recurrent ones
+  const float* conv = nullptr;   // [taps][channels]; tap j multiplies the input taps - 1 - j positions back
+  const float* input = nullptr;  // [n_tokens][channels]: before the convolution
+  float* mixed = nullptr;        // [n_tokens][channels]: behind it
+  const float* decay = nullptr;  // [n_tokens][v_heads]
+  const float* beta = nullptr;   // [n_tokens][v_heads]
+  float* out = nullptr;          // [n_tokens][value_width]
+};
+
 struct FeedArgs {
   const StepRow* rows = nullptr;
   std::uint32_t n_rows = 0;
@@ -116,7 +163,68 @@ struct FeedArgs {
   std::uint32_t window = 0;    // as AttentionArgs::window: blocks behind it need not be there
   BlockTables tables;
   StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
+  // out, [slot][position]: each token's id at its place, kept from step to step; null: not kept. So what a sequence's row
+  // reads up to its own position are the ids that led to it, also after steps whose results were dropped.
+  std::uint32_t* history = nullptr;
+  std::uint32_t history_stride = 0;  // positions of a slot; what lies behind it is not kept
   RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
+};
+
+struct IdBias {
+  std::uint32_t id = 0;
+  float bias = 0.0f;
+};
+
+// How the token of a row with an output is chosen where it is not the argmax. Names and meaning as in vLLM.
+struct SampleRow {
+  std::uint32_t row = 0;            // of the step
+  std::uint32_t output_index = 0;   // of the request's output: the Philox counter
+  std::uint64_t seed = 0;           // the Philox key
+  std::uint32_t prompt_length = 0;  // what the history holds from there on is output
+  float temperature = 0.0f;         // 0: the best candidate
+  std::uint32_t top_k = 0;          // 0 = off
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::uint32_t bias_begin = 0;  // in SampleArgs::biases
+  std::uint32_t n_biases = 0;
+  std::uint32_t bar_begin = 0;  // in SampleArgs::ids: ids that may not be chosen, beside the row's two masked ids
+  std::uint32_t n_bars = 0;
+  std::uint32_t history_begin = 0;  // in SampleArgs::ids: those of its slot's positions [0, n_history), for the history
+  std::uint32_t n_history = 0;
+  std::uint32_t n_best = 0;            // how many best candidates' log-probabilities are wanted beside its own
+  std::uint32_t logprobs_row = kNone;  // in SampleArgs::logprobs; kNone: none are wanted
+
+  TROUPE_HOST_DEVICE bool penalizes() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
+// Log-probabilities of a row: of the logits as they are, before penalties, biases and bars.
+struct RowLogprobs {
+  static constexpr std::uint32_t kMaxBest = 20;
+  float chosen = 0.0f;
+  std::uint32_t n_best = 0;  // min(SampleRow::n_best, kMaxBest, candidates)
+  std::uint32_t ids[kMaxBest] = {};
+  float best[kMaxBest] = {};
+};
+
+struct SampleArgs {
+  const StepRow* rows = nullptr;       // of the step
+  const SampleRow* samples = nullptr;  // [n], each of another row
+  std::uint32_t n = 0;
+  const float* logits = nullptr;
+  std::uint32_t vocab = 0;  // at most kMaxVocab (sampling_math.h)
+  std::uint32_t tag = 0;
+  const IdBias* biases = nullptr;
+  const std::uint32_t* ids = nullptr;  // the step's, as FeedArgs::ids
+  std::uint32_t* history = nullptr;    // as FeedArgs::history
+  std::uint32_t history_stride = 0;
+  Cell* cells = nullptr;
+  RowReadback* readback = nullptr;
+  RowLogprobs* logprobs = nullptr;
 };
 
 // y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = . Then, if
@@ -235,6 +343,29 @@ class Kernels {
   // of v: ascending positions; times 1 / sum.
   virtual void attention(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
 
+  // Whether the calls from here to sigmoid_mul are there: those that models with recurrent layers or gated attention need.
+  virtual bool has_recurrent() const { return false; }
+  // mixed[t][c] = silu(sum over taps, ascending, one multiply and one add each), silu as in silu_mul. Writes the convolution's
+  // part of the state that each row leaves.
+  virtual void causal_conv(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  // In place, of each token and value head: a = exp(-exp(a_log) softplus(a + dt_bias)), softplus(x) = log(1 + exp(x)) or, above
+  // 20, x; b = 1 / (1 + exp(-b)). exp and log of sampling_math.h. rate = exp(a_log).
+  virtual void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) {
+    (void)a, (void)b, (void)rate, (void)dt_bias, (void)n_tokens, (void)heads;
+  }
+  // The gated delta rule, position by position, whatever the row: per value head with its q, k [k_dim] and v of `mixed`, state S
+  //   S = decay S;  m = S^T k;  S = S + k (beta (v - m))^T;  out = S^T q,
+  // sums over k_dim ascending, one multiply and one add each. Writes the rest of the state that each row leaves.
+  virtual void delta_rule(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  // from[t] = n_heads pairs of heads of `width` elements: the first of each goes to first[t] (stride apart), the other to
+  // second[t][n_heads * width].
+  virtual void split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first,
+                           std::size_t stride, float* second) {
+    (void)from, (void)n_tokens, (void)n_heads, (void)width, (void)first, (void)stride, (void)second;
+  }
+  // x[i] = x[i] / (1 + exp(-gate[i]))
+  virtual void sigmoid_mul(float* x, const float* gate, std::size_t n) { (void)x, (void)gate, (void)n; }
+
   // gate[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]
   virtual void silu_mul(float* gate, const float* up, std::size_t n) = 0;
 
@@ -247,6 +378,13 @@ class Kernels {
   // copied to logits_out[logits_row].
   virtual void argmax(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
                       RowReadback* readback, float* logits_out) = 0;
+
+  // After argmax. Each row's new history is written into its slot's. Then, for rows whose cell is ok (one that holds an error
+  // keeps it), from the row's logits: penalties for every id
+  // of its history up to its last token (sampling_math.h), then biases in order, then the barred ids and the row's two masked
+  // ids made -infinity; then as sampling.h chooses with the draw philox_draw(seed, output_index, 0), or at temperature 0 the
+  // best candidate. No candidate: no_token, id 0. Into the row's cell, readback[row].{id, status} and logprobs.
+  virtual void sample(const SampleArgs& args) = 0;
 };
 
 }  // namespace troupe::kernels

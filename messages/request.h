@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "messages/error.h"
+#include "messages/feed.h"
 #include "messages/ids.h"
 #include "messages/inspect_std.h"
 
@@ -30,12 +31,17 @@ struct SamplingParams {
   std::vector<TokenBias> logit_bias{};
   Optional<std::uint64_t> seed{};               // none: the runtime draws one and reports it in Finish
   Optional<std::uint32_t> logprobs{};           // the chosen token's, and that many best (at most kMaxLogprobs)
-  static constexpr std::uint32_t kMaxLogprobs = 20;
+  static constexpr std::uint32_t kMaxLogprobs = ReadLogprobs::kMaxBest;
 
-  // Whether a token can only be chosen by the sampler. False: the device's masked argmax is the answer.
+  // A longer list of biases is not brought to the device with every row: the host samples.
+  static constexpr std::size_t kMaxDeviceBiases = 300;
+
+  bool may_sample_on_device() const { return logit_bias.size() <= kMaxDeviceBiases; }
+  // Whether the ids before a token bear on its choice.
+  bool penalizes() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
+  // Whether a token has to be sampled. False: the device's masked argmax is the answer.
   bool needs_logits() const {
-    return temperature > 0 || repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty() ||
-           logprobs.has_value();
+    return temperature > 0 || penalizes() || !logit_bias.empty() || logprobs.has_value();
   }
 };
 

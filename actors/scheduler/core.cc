@@ -15,6 +15,9 @@ SchedulerCore::State::State(const SchedulerConfig& c, const ModelInfo& m)
   pipeline.resize(depth);
   facts.total_blocks = facts.free_blocks = m.kv_blocks;
   facts.total_slots = facts.free_slots = m.n_slots;
+  facts.has_ssm = m.has_ssm_layers;
+  facts.ssm_total = m.ssm_states;
+  facts.ssm_sequences = m.ssm_states / (depth + 1);
   running.reserve(max_batch);
 }
 
@@ -105,7 +108,8 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   r.admitted = ++s.admissions;
   r.prompt_len = static_cast<std::uint32_t>(m.request->prompt.size());
   r.min_tokens = m.request->stop.min_tokens;
-  r.always_host = m.request->sampling.needs_logits();
+  r.samples = m.request->sampling.needs_logits();
+  r.penalizes = m.request->sampling.penalizes();
   r.stops_at_ids = m.request->think.has_value() || !m.request->stop.stop_token_ids.empty();
   r.stops_at_strings = !m.request->stop.stop.empty();
   r.ignore_eos = m.request->stop.ignore_eos;
@@ -160,7 +164,10 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
     if (ours) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
-      r->launched = r->settled = m.cached_len;
+      r->launched = r->settled = r->opened_len = m.cached_len;
+      r->cut_first = m.cut_first;
+      r->cut_second = m.cut_second;
+      r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;
       else
@@ -212,10 +219,11 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   const PipelineStep& step = s.pipeline[s.n_pipeline];
   if (result.error.code == ErrorCode::device_lost) s.halt(result.error);
   if (s.left) return s.advance(now, out);
-  std::uint32_t logits_row = 0;
+  std::uint32_t logits_row = 0, logprobs_row = 0;
   for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
-    s.settle_row(step.rows[i], result, i, logits_row);
+    s.settle_row(step.rows[i], result, i, logits_row, logprobs_row);
     if (step.rows[i].readback == RowReadback::logits) ++logits_row;
+    if (step.rows[i].logprobs) ++logprobs_row;
   }
   if (result.logits.n_rows > 0 && !s.sample) s.effects.push_back(ReadLogits{result.ticket});  // nobody is left to read them
   s.unblock();

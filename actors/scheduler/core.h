@@ -45,6 +45,7 @@ struct SchedulerStats {
   std::uint64_t steps_ahead = 0;   // of those: enqueued while an earlier one was unsettled, with a fed row
   std::uint64_t rows = 0;
   std::uint64_t fed_rows = 0;
+  std::uint64_t device_sampled = 0;  // rows
   std::uint64_t overruns = 0;       // fed rows dropped: their sequence had ended
   std::uint64_t redone_rows = 0;    // rows disowned by a changed mask, and their descendants
   std::uint64_t stale_results = 0;  // rows of an older epoch, dropped

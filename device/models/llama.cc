@@ -44,13 +44,16 @@ class LlamaOnHost final : public LlamaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override {
+    return argmax_batch_to_feed(logits, step, dst, event, stream);
+  }
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override {
     TROUPE_TRY(auto adapter, LoraAdapter::open(path, config_));
     return adapters_.upload(slot, adapter);
   }
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
-  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
+  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(caches_.kv); }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
     return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
   }
@@ -70,13 +73,15 @@ class LlamaOnHost final : public LlamaModel {
     std::vector<const kernels::Cell*> cell_arrays;
     std::vector<kernels::RowReadback> readback;
     std::vector<kernels::LoraRun> lora_runs;
+    std::vector<kernels::SampleRow> samples;
     std::atomic<int> queued{0};  // functions on the stream that have not returned
   };
 
   void forward(StepContext& c);
   void argmax(StepContext& c);
-  void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
-  void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
+  void sample(StepContext& c);
+  void read_block(BlockId block, std::byte* to) { kernels_->read_block(caches_.kv, block, to); }
+  void write_block(BlockId block, std::byte* from) { kernels_->write_block(caches_.kv, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
   static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
@@ -93,9 +98,10 @@ class LlamaOnHost final : public LlamaModel {
   ModelInfo info_;
   DeviceMemory memory_;
   std::unique_ptr<kernels::Kernels> kernels_;
-  kernels::KvCache kv_;
+  LlamaCaches caches_;
   kernels::BlockTables tables_;
   LlamaScratch scratch_;
+  std::uint32_t* history_ = nullptr;  // FeedArgs::history
   LlamaAdapters adapters_;
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
@@ -119,6 +125,10 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
+  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
+  if (o.ssm_states <= o.max_depth) {
+    return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
+  }
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
@@ -128,17 +138,22 @@ Result<void> LlamaOnHost::init() {
   k.threads = o.threads;
   k.target = o.target;
   k.max_rows = std::max(o.max_step_tokens, o.max_rows);
-  k.max_cols = std::max({c.width, c.ffn, c.q_width()});
+  k.max_cols = std::max({c.width, c.ffn, c.q_width(), c.delta.value_width()});
   k.max_context = o.context_limit;
   k.max_group = c.heads / c.kv_heads;
   k.block_size = o.block_size;
   k.max_lora_rank = o.max_loras == 0 ? 0 : o.max_lora_rank;
   kernels_ = kernels::make_host_kernels(k);
 
-  kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
-  TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));
+  caches_.kv = {nullptr, c.layers - c.recurrent_layers(), o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
+  TROUPE_TRY(caches_.kv.data, memory_.get<std::byte>(kernels_->kv_bytes(caches_.kv)));
+  if (c.recurrent_layers() != 0) {
+    caches_.states = delta_states(c, o.ssm_states);
+    TROUPE_TRY(caches_.states.data, memory_.get<float>(caches_.states.floats()));
+  }
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
+  TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));
   TROUPE_TRY(adapters_.init(memory_, c, o.max_loras, o.max_lora_rank));
   contexts_ = std::vector<StepContext>(o.max_depth + 1);
   for (StepContext& context : contexts_) {
@@ -146,6 +161,7 @@ Result<void> LlamaOnHost::init() {
     context.rows.resize(o.max_rows);
     context.readback.resize(o.max_rows);
     context.lora_runs.resize(o.max_rows);
+    context.samples.resize(o.max_rows);
     context.cell_arrays.resize(max_cell_arrays(o));
   }
   return success();
@@ -205,7 +221,9 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.tables = tables_;
   feed.tokens = scratch_.tokens;
   feed.readback = c.readback.data();
-  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed,
+  feed.history = history_;
+  feed.history_stride = options_.context_limit;
+  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, caches_, feed,
                 {{c.lora_runs.data(), shape.n_lora_runs}, &adapters_}, c.n_tokens, shape.n_outputs);
 }
 
@@ -213,7 +231,28 @@ void LlamaOnHost::argmax(StepContext& c) {
   const auto n = static_cast<std::uint32_t>(c.view.rows.size());
   kernels_->argmax(c.rows.data(), n, scratch_.logits, config_.vocab, c.view.tag, at<kernels::Cell>(c.view.cells), c.readback.data(),
                    c.dst.logits);
+  if (!c.view.samples.empty()) sample(c);
   if (n != 0) std::memcpy(static_cast<void*>(c.dst.rows), c.readback.data(), n * sizeof(Readback));
+}
+
+void LlamaOnHost::sample(StepContext& c) {
+  const StepView& v = c.view;
+  for (std::size_t i = 0; i < v.samples.size(); ++i) c.samples[i] = to_kernels(v.samples[i]);
+  kernels::SampleArgs args;
+  args.rows = c.rows.data();
+  args.samples = c.samples.data();
+  args.n = static_cast<std::uint32_t>(v.samples.size());
+  args.logits = scratch_.logits;
+  args.vocab = config_.vocab;
+  args.tag = v.tag;
+  args.biases = reinterpret_cast<const kernels::IdBias*>(v.biases.data());
+  args.ids = v.tokens.data();
+  args.history = history_;
+  args.history_stride = options_.context_limit;
+  args.cells = at<kernels::Cell>(v.cells);
+  args.readback = c.readback.data();
+  args.logprobs = reinterpret_cast<kernels::RowLogprobs*>(c.dst.logprobs);
+  kernels_->sample(args);
 }
 
 }  // namespace troupe::device

@@ -20,6 +20,10 @@ std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token toke
   return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
 }
 
+std::uint64_t sim_recur(std::uint64_t before, std::uint64_t state) { return mix(before * 3 + state); }
+
+std::uint64_t sim_mixed(std::uint64_t state, std::uint64_t recurrent) { return mix(state + 5 * recurrent); }
+
 std::uint64_t sim_adapter(const std::string& path) {
   std::uint64_t h = 1;
   for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
@@ -54,6 +58,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.context_length = o.context;
   m.block_size = o.block_size;
   m.window = o.window;
+  m.has_ssm_layers = o.ssm_states != 0;
+  m.ssm_states = o.ssm_states;
   m.kv_blocks = o.kv_blocks;
   m.n_slots = o.n_slots;
   m.max_depth = o.max_depth;
@@ -61,6 +67,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.max_step_tokens = o.max_step_tokens;
   m.max_logits_rows = o.max_logits_rows;
   m.supports_device_token_feed = o.feed;
+  m.supports_device_sampling = o.samples;
+  m.max_sample_words = o.samples ? o.context + 8 : 0;
   m.eos_ids = {1};
   m.max_loras = o.max_loras;
   m.max_lora_rank = o.max_loras == 0 ? 0 : 8;
@@ -79,14 +87,19 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
+      recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
+      history_(o.n_slots, std::vector<Token>(o.context)),
+      appended_(o.n_slots),
       staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
+      marks_(o.spill_places),
       adapters_(o.max_loras + 2) {
   adapters_[0].shown = true;
   for (Slot& s : slots_) {
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
     s.logits.resize(std::size_t{o.max_logits_rows} * o.vocab);
+    s.logprobs.resize(o.max_rows);
   }
 }
 
@@ -103,6 +116,7 @@ std::vector<CopyHandles> SimDevice::places() {
     places[i].staging = reinterpret_cast<std::uintptr_t>(staging_[i].data());
     places[i].blocks = options_.spill_blocks;
     places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
+    places[i].order = options_.copy_stream ? 100 + i : 0;
   }
   return places;
 }
@@ -116,6 +130,55 @@ bool SimDevice::has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_
   for (std::uint32_t b = first / options_.block_size; b * options_.block_size < end; ++b)
     if (tables_[slot][b] == kNoBlock) return false;
   return true;
+}
+
+void SimDevice::keep_id(std::uint32_t slot, std::uint32_t position, Token id) {
+  std::vector<Token>& ids = history_[slot];
+  if (options_.append_history && position > 0) position = std::min<std::uint32_t>(appended_[slot] + 1, options_.context - 1);
+  appended_[slot] = position;
+  ids[position] = id;
+}
+
+void SimDevice::sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state) {
+  const DeviceRow& row = step.rows[sample.row];
+  Slot& slot = slots_[step.slot.slot];
+  std::vector<float> logits(options_.vocab);
+  sim_logits(state, options_.vocab, logits.data());
+  kernels::StepRow r;
+  r.slot = row.slot;
+  r.position = row.position;
+  r.n_tokens = row.n_tokens;
+  r.output = 0;
+  kernels::SampleRow s;
+  s.output_index = sample.output_index, s.seed = sample.seed, s.prompt_length = sample.prompt_length;
+  s.temperature = sample.temperature, s.top_k = sample.top_k, s.top_p = sample.top_p, s.min_p = sample.min_p;
+  s.repetition_penalty = sample.repetition_penalty, s.presence_penalty = sample.presence_penalty;
+  s.frequency_penalty = sample.frequency_penalty;
+  s.bias_begin = sample.bias_begin, s.n_biases = sample.n_biases, s.bar_begin = sample.bar_begin, s.n_bars = sample.n_bars;
+  s.n_best = sample.n_best, s.logprobs_row = sample.logprobs_row;
+  kernels::Cell cell{0, kernels::Status::ok, step.ticket.tag()};
+  kernels::RowReadback readback;
+  std::vector<kernels::IdBias> biases;
+  for (const TokenBias& b : step.biases) biases.push_back({b.id, b.bias});
+  std::vector<kernels::RowLogprobs> logprobs(options_.max_rows);
+  kernels::SampleArgs args;
+  args.rows = &r, args.samples = &s, args.n = 1;
+  args.logits = logits.data(), args.vocab = options_.vocab, args.tag = step.ticket.tag();
+  args.biases = biases.data(), args.ids = step.tokens.data();
+  std::vector<Token> history(std::size_t{options_.n_slots} * options_.context);
+  std::copy(history_[row.slot].begin(), history_[row.slot].end(), history.begin() + std::ptrdiff_t{row.slot} * options_.context);
+  args.history = history.data(), args.history_stride = options_.context;
+  args.cells = &cell, args.readback = &readback, args.logprobs = logprobs.data();
+  sample_.run(args);
+  slot.cells[sample.row].id = cell.id;
+  slot.cells[sample.row].status = static_cast<CellStatus>(cell.status);
+  if (sample.logprobs_row == RowSample::kNone) return;
+  const kernels::RowLogprobs& from = logprobs[sample.logprobs_row];
+  ReadLogprobs& to = slot.logprobs[sample.logprobs_row];
+  to.chosen = from.chosen;
+  to.n_best = from.n_best;
+  std::copy(std::begin(from.ids), std::end(from.ids), std::begin(to.ids));
+  std::copy(std::begin(from.best), std::end(from.best), std::begin(to.best));
 }
 
 void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
@@ -136,6 +199,11 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   if (!adapters_[row.adapter_slot].shown && violation_.empty())
     violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
                  ", which is not in the table";
+  const RowSample* sample = nullptr;
+  for (const RowSample& s : step.samples) sample = s.row == i ? &s : sample;
+  if ((sample != nullptr) != row.sampled && violation_.empty())
+    violation_ = label(step.ticket) + " row " + std::to_string(i) + " is to be sampled, and nothing says how";
+  for (std::uint32_t p = 0; sample != nullptr && p < sample->n_history; ++p) keep_id(row.slot, p, step.tokens[sample->history_begin + p]);
   std::uint64_t state = 0;
   if (!has_blocks(row.slot, row.position, row.position + row.n_tokens)) {
     ++faults_.missing;
@@ -143,6 +211,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
     return;
   }
+  std::uint64_t recurrent = row.state_in < recurrent_.size() ? recurrent_[row.state_in] : 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
@@ -150,6 +219,8 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     if (options_.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), kv_at(row.slot, sim_earlier(position)));
     state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
     kv_at(row.slot, position) = state;
+    keep_id(row.slot, position, input);
+    recurrent = sim_recur(recurrent, state);
   }
   if (options_.window != 0) {
     const std::uint32_t last = row.position + row.n_tokens - 1;
@@ -157,9 +228,19 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     for (std::uint32_t p = last - std::min(last, options_.window - 1); p <= last; ++p) sum = sim_attend(sum, p, kv_at(row.slot, p));
     state = sum;
   }
+  if (options_.ssm_states != 0) {
+    if (row.state_out < recurrent_.size())
+      recurrent_[row.state_out] = recurrent;
+    else if (violation_.empty())
+      violation_ = label(step.ticket) + " row " + std::to_string(i) + " has no version to write its state to";
+    state = sim_mixed(state, recurrent);
+  }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;
-  if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
+  if (sample != nullptr && cell.status == CellStatus::ok)
+    sample_row(step, *sample, state);
+  else if (row.wants_token && cell.status == CellStatus::ok)
+    cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
 }
@@ -181,8 +262,8 @@ Error SimDevice::change(const ChangeTable& m) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({m.step, {}}), DeviceError{};
-  if (half) queue_.push_back({m.step, {}});
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({.step = m.step}), DeviceError{};
+  if (half) queue_.push_back({.step = m.step});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
@@ -190,7 +271,9 @@ DeviceError SimDevice::enqueue(const Enqueue& m) {
 DeviceError SimDevice::enqueue(const CopyBlocks& m) {
   const std::uint64_t copy = m.copy.step;
   const bool refused = options_.copy_refused.count(copy) > 0, half = options_.copy_half.count(copy) > 0;
-  if (!refused) queue_.push_back({{}, m});
+  Work work{.copy = m};
+  if (m.after != 0) work.marks_before = marks_[m.handles.place].recorded;  // as CUDA: of what is recorded by now
+  if (!refused) (options_.copy_stream ? copies_ : queue_).push_back(std::move(work));
   if (!refused && !half) return {};
   ++faults_.copy;
   return {half ? DeviceError::Phase::forward : DeviceError::Phase::launch, ErrorCode::device_failed, 0, 0,
@@ -218,9 +301,21 @@ std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
   return done;
 }
 
-std::optional<EventDone> SimDevice::run_head() {
-  const Work work = std::move(queue_.front());
-  queue_.pop_front();
+Error SimDevice::record(const RecordEvent& m) {
+  if (options_.mark_errors.count(m.mark.step) > 0) {
+    ++faults_.mark;
+    return {ErrorCode::device_failed, "the event could not be recorded (injected)"};
+  }
+  ++marks_[m.place].recorded;
+  queue_.push_back({.mark = m.place});
+  return {};
+}
+
+std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
+  std::deque<Work>& from = copies_runnable() && (!steps_runnable() || pick % 2 == 1) ? copies_ : queue_;
+  const Work work = std::move(from.front());
+  from.pop_front();
+  if (work.mark) return ++marks_[*work.mark].complete, std::nullopt;
   if (!work.step) return run_copy(work.copy);
   const Shared<LaunchedStep>& step = work.step;
   const std::uint64_t number = step->ticket.step;
@@ -267,6 +362,11 @@ StepResult SimDevice::read(const ReadSlot& m) {
     r.rows.clear();
     r.error = {DeviceError::Phase::readback, ErrorCode::internal, 0, 0, "the ring slot was overwritten before it was read (R4)"};
     return r;
+  }
+  for (std::uint32_t k = 0; k < m.n_logprobs; ++k) {
+    const ReadLogprobs& from = slot.logprobs[k];
+    r.logprobs.push_back({from.chosen, static_cast<std::uint32_t>(r.best.size()), from.n_best});
+    for (std::uint32_t b = 0; b < from.n_best; ++b) r.best.push_back({from.ids[b], from.best[b]});
   }
   r.logits = {slot.logits.data(), m.n_logits, options_.vocab};
   return r;

@@ -146,7 +146,8 @@ class World {
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
                    LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests,
                    Delivered, AskReport, StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer,
-                   ReplicaList, DrainReplica, UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead>;
+                   ReplicaList, DrainReplica, UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead,
+                   RecordEvent, EventRecorded>;
   struct Queue {
     End from;
     End to;

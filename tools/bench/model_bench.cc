@@ -5,8 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "device/models/load.h"
-
 namespace troupe::tools {
 namespace {
 
@@ -23,14 +21,16 @@ struct Timeline {
 Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t vocab) {
   Request request;
   request.client = client;
-  for (std::uint32_t i = 0; i < prompt; ++i) request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
+  for (std::uint32_t i = 0; i < prompt; ++i)
+    request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
   request.stop.max_tokens = tokens;
   request.stop.ignore_eos = true;
   return request;
 }
 
 // Runs `batch` requests, from client number `first` on, to their ends.
-Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
+Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens,
+                 double sampled = 0) {
   const auto on_event = [&](const RequestEvent& event) {
     const std::lock_guard lock(line.mutex);
     if (event.token != nullptr) {
@@ -44,7 +44,11 @@ Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uin
     }
   };
   for (std::uint32_t i = 0; i < batch; ++i) {
-    TROUPE_TRY(runtime.submit(make_request(first + i, prompt, tokens, runtime.model().vocab_size), on_event));
+    Request request = make_request(first + i, prompt, tokens, runtime.model().vocab_size);
+    if (static_cast<int>((i + 1) * sampled) > static_cast<int>(i * sampled)) {
+      request.sampling = {.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = request.client};
+    }
+    TROUPE_TRY(runtime.submit(std::move(request), on_event));
   }
   std::unique_lock lock(line.mutex);
   line.changed.wait(lock, [&] { return line.ended == batch; });
@@ -62,21 +66,29 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, st
   options.max_batch = max_batch;
   options.depth = depth;
   options.threads = threads;
+  RuntimeOptions settings;
+  settings.trace = trace;
+  return open(path, options, settings, nullptr);
+}
+
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const device::LoadOptions& load,
+                                                     const RuntimeOptions& settings, std::unique_ptr<device::Driver> driver) {
   auto bench = std::make_unique<ModelBench>();
   const Clock::time_point begin = Clock::now();
-  TROUPE_TRY(auto loaded, device::load_model(path, options));
-  bench->size_ = {loaded.file.tensor_bytes, loaded.file.parameters, seconds(Clock::now() - begin)};
-  RuntimeOptions settings;
-  settings.depth = depth;
-  settings.max_batch = max_batch;
-  settings.trace = trace;
-  TROUPE_TRY(bench->runtime_, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  TROUPE_TRY(auto loaded, driver == nullptr ? device::load_model(path, load) : device::load_model(path, load, std::move(driver)));
+  bench->size_ = {loaded.file.tensor_bytes, loaded.file.parameters, seconds(Clock::now() - begin),
+                  static_cast<double>(loaded.model->kv_block_bytes()) / load.block_size};
+  RuntimeOptions options = settings;
+  options.depth = load.depth;
+  options.max_batch = load.max_batch;
+  options.step_tokens = load.step_tokens;
+  TROUPE_TRY(bench->runtime_, Runtime::start(options, std::move(loaded.driver), std::move(loaded.model)));
   return bench;
 }
 
-Result<DecodeFigures> ModelBench::decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
+Result<DecodeFigures> ModelBench::decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens, double sampled) {
   Timeline line;
-  TROUPE_TRY(run(*runtime_, line, std::exchange(next_client_, next_client_ + batch), batch, prompt, tokens));
+  TROUPE_TRY(run(*runtime_, line, std::exchange(next_client_, next_client_ + batch), batch, prompt, tokens, sampled));
   DecodeFigures out;
   out.tokens_per_s = static_cast<double>(line.tokens) / seconds(line.first_end - line.all_started);
   out.step_ms = 1000.0 * batch / out.tokens_per_s;

@@ -66,6 +66,45 @@ TEST(Ring, AFailedStartLeavesNothing) {
   }
 }
 
+// A stream for copies, with an event for each place that orders it; or none.
+TEST(Ring, CopiesHaveAStreamIfTheyAreToHave) {
+  auto driver = device::make_host_driver();
+  const CopyPlaces places{2, 4, 64, true};
+  Ring with(*driver, model(), {64, 48}, kSlots, places);
+  ASSERT_TRUE(with.make());
+  EXPECT_NE(with.copy_stream(), 0u);
+  EXPECT_NE(with.copy_stream(), with.stream());
+  EXPECT_EQ(driver->usage().streams, 2u);
+  EXPECT_EQ(driver->usage().events, kSlots + 4u);
+  for (const CopyHandles& place : with.places()) EXPECT_TRUE(place.order != 0 && place.order != place.event);
+  EXPECT_TRUE(with.destroy());
+  EXPECT_TRUE(nothing_alive(*driver));
+  Ring without(*driver, model(), {64, 48}, kSlots, {2, 4, 64, false});
+  ASSERT_TRUE(without.make());
+  EXPECT_EQ(without.copy_stream(), 0u);
+  for (const CopyHandles& place : without.places()) EXPECT_EQ(place.order, 0u);
+  EXPECT_TRUE(without.destroy());
+  EXPECT_TRUE(nothing_alive(*driver));
+}
+
+// As above, of the calls that it makes for copies.
+TEST(Ring, AFailedStartWithPlacesLeavesNothing) {
+  using device::DriverCall;
+  for (const DriverCall call : {DriverCall::create_stream, DriverCall::create_event, DriverCall::alloc_pinned}) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      auto driver = device::make_host_driver();
+      driver->inject({call, nth, ErrorCode::device_failed, false});
+      Ring ring(*driver, model(), {64, 48}, kSlots, {2, 4, 64, true});
+      if (ring.make()) {
+        EXPECT_GT(nth, 2u);
+        EXPECT_TRUE(ring.destroy());
+        break;
+      }
+      EXPECT_TRUE(nothing_alive(*driver)) << static_cast<int>(call) << " call " << nth;
+    }
+  }
+}
+
 TEST(Ring, ReadsASlotAndChecksItsTag) {
   auto driver = device::make_host_driver();
   Ring ring(*driver, model(), {64, 48}, kSlots);
@@ -95,6 +134,35 @@ TEST(Ring, ReadsASlotAndChecksItsTag) {
   EXPECT_EQ(ring.read({ticket, 1, 5, 0, {}})->error.code, ErrorCode::device_failed);
   const DeviceError error{DeviceError::Phase::forward, ErrorCode::bad_plan, 0, 0, "so"};
   EXPECT_EQ(ring.read({ticket, 1, 2, 0, error})->error.code, ErrorCode::bad_plan);
+  EXPECT_TRUE(ring.destroy());
+}
+
+TEST(Ring, ReadsLogProbabilitiesOfADeviceThatSamples) {
+  auto driver = device::make_host_driver();
+  ModelInfo samples = model();
+  samples.supports_device_sampling = true;
+  Ring ring(*driver, samples, {64, 48}, kSlots);
+  ASSERT_TRUE(ring.make());
+  const Ticket ticket{1, 9};
+  auto* rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(ring.slots()[1].readback));
+  auto* logprobs = reinterpret_cast<ReadLogprobs*>(static_cast<std::uintptr_t>(ring.slots()[1].logprobs));
+  rows[0] = rows[1] = {3, 4, CellStatus::ok, ticket.tag()};
+  logprobs[0] = {-0.5f, 2, {4, 7}, {-0.5f, -1.5f}};
+  logprobs[1] = {-2.0f, 77, {9}, {-0.25f}};  // a row without a token leaves anything
+  {
+    const Shared<StepResult> result = ring.read({ticket, 1, 2, 0, {}, 2});
+    ASSERT_TRUE(result->ok());
+    ASSERT_EQ(result->logprobs.size(), 2u);
+    EXPECT_EQ(result->logprobs[0].chosen, -0.5f);
+    ASSERT_EQ(result->logprobs[0].n_best, 2u);
+    EXPECT_EQ(result->best[1].id, 7u);
+    EXPECT_EQ(result->best[1].logprob, -1.5f);
+    EXPECT_EQ(result->logprobs[1].best_begin, 2u);
+    EXPECT_EQ(result->logprobs[1].n_best, ReadLogprobs::kMaxBest);
+    EXPECT_EQ(result->best[2].id, 9u);
+  }
+  EXPECT_TRUE(ring.read({ticket, 1, 2, 0, {}})->logprobs.empty());
+  EXPECT_EQ(ring.read({ticket, 1, 2, 0, {}, 99})->error.code, ErrorCode::device_failed);
   EXPECT_TRUE(ring.destroy());
 }
 
