@@ -107,6 +107,11 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
     roll.covered[r.ref.index] = true;
     if (roll.command.kind != Kind::list) r.lora_seen = std::max(r.lora_seen, roll.id);
     if (!named || stop) continue;
+    const auto given = r.adapters.find(roll.command.name);
+    if (loads(roll.command.kind) && given != r.adapters.end() && given->second == roll.as) {  // when it came back
+      (void)roll.outcome_of(r);
+      continue;
+    }
     roll.at = r.ref.index;
     roll.sent = roll.as;
     out.push(LoraSubmit{{}, roll.sent, roll.command, r.ref, roll.image});
@@ -115,10 +120,7 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
   for (Replica& r : replicas) {
     if (roll.undoing || roll.covered[r.ref.index]) continue;
     roll.covered[r.ref.index] = true;
-    LoraOutcome& o = roll.outcomes.emplace_back();
-    o.replica = r.ref;
-    o.name = r.name;
-    o.error =
+    roll.outcome_of(r).error =
         Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
   }
   if (!roll.undoing && roll.command.roll_back && roll.error.code != ErrorCode::none) {
@@ -231,12 +233,10 @@ void DispatcherCore::State::answered(Roll& roll, const LoraAnswer& m) {
     if (c.kind == Kind::rotate) r.standard = c.name;
     if (!m.ack.evicted.empty()) r.drop(m.ack.evicted);
     for (LoraOutcome& o : roll.outcomes)
-      if (o.replica == r.ref) o.rolled_back = true;
+      if (o.replica.index == r.ref.index) o.rolled_back = true;
     return;
   }
-  LoraOutcome& o = roll.outcomes.emplace_back();
-  o.replica = r.ref;
-  o.name = r.name;
+  LoraOutcome& o = roll.outcome_of(r);
   o.error = m.error;
   o.adapter = m.ack.adapter;
   o.paused_ns = m.ack.paused_ns;
@@ -353,13 +353,12 @@ void DispatcherCore::State::lost_in_roll(const Replica& r) {
     if (roll.source && !roll.image) {
       roll.error = lost;
     } else if (!roll.undoing) {
-      LoraOutcome& o = roll.outcomes.emplace_back();
-      o.replica = r.ref;
-      o.name = r.name;
-      o.error = lost;
+      roll.outcome_of(r).error = lost;
     }
   };
   if (!rolls.empty()) give_up(rolls.front());
+  // It may be back before the command is done, and has nothing of it then.
+  if (!rolls.empty() && rolls.front().begun && !rolls.front().undoing) rolls.front().covered[r.ref.index] = false;
   for (Roll& list : lists) give_up(list);
 }
 

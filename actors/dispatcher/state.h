@@ -105,6 +105,15 @@ struct DispatcherCore::State {
     LoraAck ack{};       // of the last that did it
     Error error{};       // the first
     std::vector<LoraOutcome> outcomes{};
+    // Of the replica, as it is now; what was said of an earlier life of it is forgotten.
+    LoraOutcome& outcome_of(const Replica& r) {
+      auto it = std::find_if(outcomes.begin(), outcomes.end(), [&](const LoraOutcome& o) { return o.replica.index == r.ref.index; });
+      LoraOutcome& o = it != outcomes.end() ? *it : outcomes.emplace_back();
+      o = {};
+      o.replica = r.ref;
+      o.name = r.name;
+      return o;
+    }
     bool begun = false;
     std::map<std::string, Loaded> before{};  // the registry
     std::string before_standard{};
