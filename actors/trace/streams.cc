@@ -168,7 +168,7 @@ void Streams::advance(Stream& s, Token id) {
   if (s.text.size() > longest) s.text.erase(0, s.text.size() - longest);
 }
 
-void Streams::ended(const Ended& m) { 
+void Streams::ended(const Ended& m) {
   for (const Placed& p : m.requests) must_have_ended_.push_back(p.id);
 }
 
