@@ -45,6 +45,8 @@ Result<ModelInfo> common(ModelInfo a, const ModelInfo& b) {
   a.max_rows = std::min(a.max_rows, b.max_rows);
   a.max_step_tokens = std::min(a.max_step_tokens, b.max_step_tokens);
   a.max_logits_rows = std::min(a.max_logits_rows, b.max_logits_rows);
+  a.supports_device_sampling = a.supports_device_sampling && b.supports_device_sampling;
+  a.max_sample_words = std::min(a.max_sample_words, b.max_sample_words);
   a.max_loras = std::min(a.max_loras, b.max_loras);
   a.max_lora_rank = std::min(a.max_lora_rank, b.max_lora_rank);
   return a;
