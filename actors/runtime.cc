@@ -14,6 +14,8 @@
 #include "actors/delivery/actor.h"
 #include "actors/dispatcher/actor.h"
 #include "actors/keeper/actor.h"
+#include "actors/link/nodes.h"
+#include "actors/link/remote.h"
 #include "actors/replica/place.h"
 #include "actors/replica/sums.h"
 #include "actors/wire.h"
@@ -59,11 +61,13 @@ struct Runtime::Impl {
   RuntimeOptions options;
   bool alone = false;  // one replica, without a source: it is not restarted
   ModelInfo info;
+  std::uint64_t tokens = 0;  // token_hash() of its vocabulary
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();  // the front's; of a runtime that is recorded as a whole, all actors'
   std::shared_ptr<DeliveryThread> delivery_thread = std::make_shared<DeliveryThread>();
   std::unique_ptr<ControlConfig> config;
   std::unique_ptr<caf::actor_system> system;
   std::vector<std::unique_ptr<ReplicaPlace>> places;
+  std::vector<ReplicaSource> remotes;  // on other machines; their indices follow those of `places`
   std::shared_ptr<const Doors> front;
   std::uint64_t seed_base = 0;
   std::atomic<std::uint64_t> seeds{0};
@@ -80,6 +84,8 @@ struct Runtime::Impl {
   Result<void> stop();
   Result<void> give_back();
   DispatcherConfig dispatcher_config() const;
+  bool several() const { return places.size() + remotes.size() > 1; }
+  MakerDoor spawn_remote(std::size_t i, const Doors& doors) const;
 
   template <class R, class Handle, class M>
   Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
@@ -94,6 +100,11 @@ Result<void> Runtime::Impl::start(std::vector<ReplicaSource> sources) {
   }
   const std::size_t n = sources.size();
   for (ReplicaSource& source : sources) {
+    if (source.remote) {
+      remotes.push_back(std::move(source));
+      continue;
+    }
+    if (!remotes.empty()) return Error{ErrorCode::bad_request, "name the replicas on other machines after those on this one"};
     const auto index = static_cast<std::uint32_t>(places.size());
     places.push_back(std::make_unique<ReplicaPlace>(options, std::move(source), index, n, !alone));
   }
@@ -110,15 +121,33 @@ Result<void> Runtime::Impl::open() {
   for (std::size_t i = 1; i < places.size(); ++i) {
     others.push_back(std::async(std::launch::async, [place = places[i].get()] { return place->open(1); }));
   }
-  Result<void> opened = places[0]->open(1);
+  Result<void> opened = places.empty() ? success() : places[0]->open(1);
   for (auto& other : others) {
     if (const Result<void> one = other.get(); !one && opened) opened = one;
   }
   TROUPE_TRY(std::move(opened));
-  info = places[0]->replica()->info();
+  std::optional<ModelInfo> least;
+  const auto add = [&](const ModelInfo& one, std::uint64_t hash) -> Result<void> {
+    if (!least) {
+      least = one;
+      tokens = hash;
+    }
+    if (tokens != hash) return Error{ErrorCode::bad_request, "the replicas have different vocabularies: give all of them one model"};
+    TROUPE_TRY(least, common(*least, one));
+    return success();
+  };
   for (const auto& place : places) {
-    TROUPE_TRY(info, common(info, place->replica()->info()));
+    const ModelInfo& own = place->replica()->info();
+    TROUPE_TRY(add(own, remotes.empty() ? 0 : link::token_hash(own.tokens)));
   }
+  for (const ReplicaSource& source : remotes) {
+    if (!source.remote->model) continue;
+    TROUPE_TRY(add(*source.remote->model, source.remote->tokens));
+  }
+  if (!least) {
+    return Error{ErrorCode::unavailable, "none of the nodes answers, and there is no device here: start one of them first (troupe node)"};
+  }
+  info = std::move(*least);
   return success();
 }
 
@@ -127,6 +156,7 @@ DispatcherConfig Runtime::Impl::dispatcher_config() const {
   c.max_live = options.max_live;
   if (alone) return c;
   for (const auto& place : places) c.replicas.push_back({place->name(), place->weight()});
+  for (const ReplicaSource& source : remotes) c.replicas.push_back({source.name, source.weight, true});
   c.placement = options.placement;
   c.supervision = options.supervision;
   // The device actor says first that a step takes too long.
@@ -135,14 +165,13 @@ DispatcherConfig Runtime::Impl::dispatcher_config() const {
 }
 
 Result<void> Runtime::Impl::start_system() {
-  const bool several = places.size() > 1;
-  config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread, several ? places.size() + 1 : 1});
-  if (several) counts->place = {kFront, 1};
+  config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread, several() ? places.size() + 1 : 1});
+  if (several()) counts->place = {kFront, 1};
   if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
     TraceOptions trace = options.trace;
-    if (several && !trace.file.empty()) trace.file += ".front";
-    if (several) trace.flight_bytes /= places.size() + 1;
-    trace::CoreConfigs configs = places[0]->replica()->configs();
+    if (several() && !trace.file.empty()) trace.file += ".front";
+    if (several()) trace.flight_bytes /= places.size() + 1;
+    trace::CoreConfigs configs = places.empty() ? trace::CoreConfigs{} : places[0]->replica()->configs();
     configs.dispatcher = dispatcher_config();
     configs.model = info;
     configs.part = counts->place.part;
@@ -157,21 +186,43 @@ Result<void> Runtime::Impl::start_system() {
   const Front site{system.get(), doors.dispatcher, doors.delivery, counts};
   for (std::size_t i = 0; i < places.size() && !alone; ++i) {
     doors.makers.push_back(system->spawn<KeeperShell, caf::detached>(
-        KeeperSetup{places[i].get(), site, doors.dispatcher, &config->home(several ? i + 1 : 0), kRestartPatience}));
+        KeeperSetup{places[i].get(), site, doors.dispatcher, &config->home(several() ? i + 1 : 0), kRestartPatience}));
   }
+  for (std::size_t i = 0; i < remotes.size(); ++i) doors.makers.push_back(spawn_remote(i, doors));
   front = std::make_shared<const Doors>(std::move(doors));
   return success();
+}
+
+// It keeps house at the front's; what it sends counts as its replica's.
+MakerDoor Runtime::Impl::spawn_remote(std::size_t i, const Doors& doors) const {
+  const RemoteReplica& remote = *remotes[i].remote;
+  const std::size_t index = places.size() + i;
+  auto own = std::make_shared<Counts>();
+  own->home = counts->home;
+  own->place = {static_cast<std::uint8_t>(several() ? kFirstReplica + index : kWhole), 1};
+  link::RemoteSetup setup{remote.io, remote.node, {}, doors.dispatcher, doors.dispatcher, doors.delivery};
+  setup.core.name = remotes[i].name;
+  setup.core.owner = seed_base | 1;
+  setup.core.replica = remote.replica;
+  setup.core.heartbeat = remote.heartbeat.count();
+  setup.core.silence = remote.silence.count();
+  setup.core.model = info;
+  setup.core.tokens = tokens;
+  return system->spawn<link::RemoteShell>(std::move(own), setup);
 }
 
 Result<void> Runtime::Impl::start_replicas() {
   const Front site{system.get(), front->dispatcher, front->delivery, counts};
   for (std::size_t i = 0; i < places.size(); ++i) {
-    TROUPE_TRY(places[i]->start(site, config->home(places.size() > 1 ? i + 1 : 0)));
+    TROUPE_TRY(places[i]->start(site, config->home(several() ? i + 1 : 0)));
   }
   const AttachFront everyone{front};
   caf::anon_send(front->delivery, everyone);
   caf::anon_send(front->dispatcher, everyone);
   for (const auto& place : places) caf::anon_send(front->dispatcher, joined(*place));
+  for (std::size_t i = places.size(); i < front->makers.size(); ++i) {
+    caf::anon_send(front->makers[i], StartReplica{{}, {static_cast<std::uint32_t>(i), 1}});
+  }
   return success();
 }
 
@@ -188,6 +239,7 @@ Result<void> Runtime::Impl::stop() {
   if (front) {
     end(*system, front->dispatcher);
     for (const MakerDoor& maker : front->makers) end(*system, maker);
+    for (const ReplicaSource& source : remotes) source.remote->io->stop();
     for (const auto& place : places) place->quiet(runtime_closed());
     (void)ask<Done>(front->delivery, EndAll{runtime_closed()});
     end(*system, front->delivery);
@@ -331,6 +383,18 @@ RuntimeMetrics Runtime::metrics() const {
     if (f.waiting + f.running == 0) continue;
     const TimeNs since = now_ns() - std::max(f.last_settled, f.busy_since);
     m.since_last_settled = m.since_last_settled == 0 ? since : std::min(m.since_last_settled, since);
+  }
+  // Those on other machines say it in their reports.
+  for (std::size_t i = impl_->places.size(); i < m.replicas.size(); ++i) {
+    const ReplicaReport& r = m.replicas[i].report;
+    m.facts = sum(m.facts, r.facts);
+    m.scheduler.steps += r.steps;
+    m.scheduler.steps_ahead += r.steps_ahead;
+    m.scheduler.tokens += r.tokens;
+    m.waiting += r.waiting;
+    m.running += r.running;
+    if (r.waiting + r.running == 0) continue;
+    m.since_last_settled = m.since_last_settled == 0 ? r.since_settled : std::min(m.since_last_settled, r.since_settled);
   }
   return m;
 }

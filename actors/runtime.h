@@ -25,6 +25,7 @@
 #include "actors/dispatcher/placement.h"
 #include "actors/dispatcher/supervision.h"
 #include "actors/lora/core.h"
+#include "actors/router/core.h"
 #include "actors/scheduler/core.h"
 #include "actors/trace/options.h"
 #include "device/model.h"
@@ -45,7 +46,9 @@ struct RuntimeOptions {
   std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;                  // a request with no more full KV blocks than that is computed again
+  std::uint32_t streams = 2;  // of the device, at most; the second, where the model takes one (CUDA), is for those copies, beside the steps
   actors::SchedulerFault fault = actors::SchedulerFault::none;
+  actors::RouterFault router_fault = actors::RouterFault::none;
   // Recording of messages. Of several replicas each has its own, and so has the front: FILE.front, FILE.r0 and so on, and
   // FILE.r0.2 for the second life of the first.
   TraceOptions trace{};
@@ -58,11 +61,13 @@ struct OpenedReplica {
   std::unique_ptr<device::Driver> driver;
   std::unique_ptr<device::ModelDeviceFeed> model;
 };
+struct RemoteReplica;  // actors/link/nodes.h
 struct ReplicaSource {
   std::string name;  // "host:0"
   // Called for each of its lives, the first time by start() and later on a thread of the runtime: one call at a time.
   std::function<Result<OpenedReplica>()> open;
   std::uint32_t weight = 1;  // how much work it does in the time in which one of weight 1 does one
+  std::shared_ptr<const RemoteReplica> remote{};  // in the place of `open`: it is on another machine
 };
 
 // One thing that happened to a request, valid during the callback only.
@@ -101,7 +106,8 @@ class Runtime {
   // Takes the driver and the model over. Errors: what the driver says; bad_request for absurd options.
   static Result<std::unique_ptr<Runtime>> start(const RuntimeOptions& options, std::unique_ptr<device::Driver> driver,
                                                 std::unique_ptr<device::ModelDeviceFeed> model);
-  // All of them must start. Errors: also what a source says; bad_request: their models differ.
+  // All of them must start, but those on other machines, which may come later. Errors: also what a source says; bad_request:
+  // their models differ; unavailable: all are on other machines, and none of these has said what model it has.
   static Result<std::unique_ptr<Runtime>> start(const RuntimeOptions& options, std::vector<ReplicaSource> sources);
   ~Runtime();  // stop()
 

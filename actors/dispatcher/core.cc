@@ -18,16 +18,18 @@ DispatcherCore::State::State(const DispatcherConfig& c, const ModelInfo& m)
       model(m),
       lone(c.replicas.empty()),
       placement(c.placement, std::max<std::uint32_t>(1, static_cast<std::uint32_t>(c.replicas.size())), m.block_size) {
-  const auto add = [&](const std::string& name, std::uint32_t weight) {
-    Replica r(c.supervision);
+  const auto add = [&](const std::string& name, std::uint32_t weight, bool remote) {
+    SupervisionConfig supervision = c.supervision;
+    if (remote) supervision = for_remote(supervision);
+    Replica r(supervision);
     r.ref = {static_cast<std::uint32_t>(replicas.size()), 1};
     r.name = name;
     r.weight = std::max(1u, weight);
     replicas.push_back(std::move(r));
   };
-  for (const ReplicaSetup& r : c.replicas) add(r.name, r.weight);
+  for (const ReplicaSetup& r : c.replicas) add(r.name, r.weight, r.remote);
   if (!lone) return;
-  add("", 1);
+  add("", 1, false);
   replicas[0].state = ReplicaState::up;
 }
 

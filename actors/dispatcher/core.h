@@ -40,6 +40,7 @@ enum class DispatcherFault : std::uint8_t {
 struct ReplicaSetup {
   std::string name;          // "host:0"
   std::uint32_t weight = 1;  // how much work it does in the time in which one of weight 1 does one
+  bool remote = false;       // on another machine: tried again for as long as it takes
 };
 
 struct DispatcherConfig {

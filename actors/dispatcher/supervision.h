@@ -22,6 +22,15 @@ struct SupervisionConfig {
   TimeNs progress_timeout = 90'000'000'000;   // or if for so long it has requests and settles no step (R10)
 };
 
+// Of a replica on another machine: to start it is to connect, which costs nothing, and machines come back; so it is tried
+// every few seconds for as long as it takes.
+inline SupervisionConfig for_remote(SupervisionConfig c) {
+  constexpr TimeNs kMost = 5'000'000'000;
+  c.max_restarts = UINT32_MAX;
+  c.max_backoff = std::min(c.max_backoff, kMost);
+  return c;
+}
+
 class Restarts {
  public:
   explicit Restarts(const SupervisionConfig& config) : config_(config) {}
@@ -40,7 +49,7 @@ class Restarts {
 
  private:
   SupervisionConfig config_;
-  std::deque<TimeNs> tries_;  // at most max_restarts
+  std::deque<TimeNs> tries_;  // at most max_restarts, and those of one window
 };
 
 }  // namespace troupe::actors

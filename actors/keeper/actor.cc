@@ -38,15 +38,15 @@ void KeeperShell::start(const ReplicaRef& replica) {
     if (!started) (void)place.stop(started.error(), setup_.stop_limit);
   }
   if (started) {
-    caf::anon_send(setup_.dispatcher, joined(place));
+    caf::anon_send(setup_.owner, joined(place));
   } else {
-    caf::anon_send(setup_.dispatcher, ReplicaDown{{}, replica, started.error()});
+    caf::anon_send(setup_.owner, ReplicaDown{{}, replica, started.error()});
   }
 }
 
 void KeeperShell::stop(const ReplicaRef& replica) {
   const Result<void> stopped = setup_.place->stop(Error{ErrorCode::device_lost, "the replica is stopped"}, setup_.stop_limit);
-  caf::anon_send(setup_.dispatcher, ReplicaDown{{}, replica, stopped ? Error{} : stopped.error()});
+  caf::anon_send(setup_.owner, ReplicaDown{{}, replica, stopped ? Error{} : stopped.error()});
 }
 
 Joined joined(const ReplicaPlace& place) {
@@ -63,7 +63,7 @@ Joined joined(const ReplicaPlace& place) {
   }
   out.doors.scheduler = p.scheduler;
   const auto watch = [&](const auto&... actors) { ((actors ? out.watch.push_back(caf::actor_cast<caf::strong_actor_ptr>(actors)) : void()), ...); };
-  watch(p.scheduler, p.router, p.sampler, p.stream, p.device, p.spill, p.lora, p.loader);
+  watch(p.scheduler, p.router, p.sampler, p.stream, p.copy_stream, p.device, p.spill, p.lora, p.loader);
   return out;
 }
 

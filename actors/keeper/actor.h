@@ -13,7 +13,7 @@ namespace troupe::actors {
 struct KeeperSetup {
   ReplicaPlace* place = nullptr;  // the keeper's, from its first message until it has ended; outlives it
   Front front;
-  DispatcherActor dispatcher;  // hears of it
+  OwnerDoor owner;
   Home* home = nullptr;        // of the replica's actors
   std::chrono::nanoseconds stop_limit{};
 };

@@ -12,6 +12,7 @@
 #include "actors/spill/actor.h"
 #include "actors/spill/posix_files.h"
 #include "actors/stream/actor.h"
+#include "actors/stream/copy_actor.h"
 #include "actors/wire/ask.h"
 
 namespace troupe::actors {
@@ -33,6 +34,7 @@ trace::CoreConfigs make_configs(const RuntimeOptions& o, const ReplicaRef& ref, 
   c.dispatcher.max_live = o.max_live;
   c.router.incarnation = ref.incarnation;
   c.router.depth = depth;
+  c.router.fault = o.router_fault;
   c.scheduler.router_incarnation = c.router.incarnation;
   c.scheduler.depth = depth;
   c.scheduler.max_batch = o.max_batch;
@@ -58,6 +60,9 @@ Error check(const RuntimeOptions& o, const ModelInfo& m) {
   if (o.depth == 0 || o.depth > 8) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 8");
   if (o.max_batch == 0) return bad("max_batch is 0; at least one request must be able to run");
   if (o.max_live == 0) return bad("max_live is 0; at least one request must be let in");
+  if (o.streams == 0 || o.streams > 2) {
+    return bad("streams is " + std::to_string(o.streams) + "; it must be 1, or 2: one for steps, one for copies");
+  }
   if (o.step_tokens == 0) return bad("step_tokens is 0; a step needs room for at least one token");
   if (o.step_timeout <= std::chrono::nanoseconds::zero()) return bad("step_timeout must be above 0");
   if (o.spin < std::chrono::nanoseconds::zero()) return bad("spin must not be negative");
@@ -76,7 +81,8 @@ Replica::Replica(const RuntimeOptions& options, ReplicaRef ref, bool movable, st
     : options_(options), ref_(ref), info_(model->info()), driver_(std::move(driver)), model_(std::move(model)) {
   if (options.kv_blocks != 0) info_.kv_blocks = std::min(info_.kv_blocks, options.kv_blocks);
   if (!model_->supports_device_token_feed()) info_.max_depth = 1;
-  places_ = {options.spill_dir.empty() ? 0 : kSpillPlaces, std::min(kSpillBlocks, info_.kv_blocks), model_->kv_block_bytes()};
+  places_ = {options.spill_dir.empty() ? 0 : kSpillPlaces, std::min(kSpillBlocks, info_.kv_blocks), model_->kv_block_bytes(),
+             std::min(options.streams, info_.streams) > 1};
   configs_ = make_configs(options, ref_, movable, info_, places_);
 }
 
@@ -122,6 +128,10 @@ void Replica::attach() {
   } else {
     p.stream = system.spawn<StreamShell>(counts, stream);
   }
+  if (started_.copy_stream != 0) {
+    p.copy_stream =
+        system.spawn<CopyStreamShell, caf::detached>(counts, driver_.get(), model_.get(), configs_.device.ring_slots, places_.count);
+  }
   if (spilled_) p.spill = system.spawn<SpillShell, caf::detached>(counts, configs_.spill, info_, spilled_);
   p.router = system.spawn<RouterShell>(counts, configs_.router, info_);
   p.scheduler = system.spawn<SchedulerShell>(counts, configs_.scheduler, info_);
@@ -136,6 +146,10 @@ void Replica::attach() {
   if (peers_->spill) caf::anon_send(peers_->spill, everyone);
   caf::anon_send(peers_->stream, everyone);
   caf::anon_send(peers_->stream, AttachStream{started_.stream, std::move(started_.cells)});
+  if (peers_->copy_stream) {
+    caf::anon_send(peers_->copy_stream, everyone);
+    caf::anon_send(peers_->copy_stream, AttachStream{started_.copy_stream, {}});
+  }
   caf::anon_send(peers_->router, everyone);
   caf::anon_send(peers_->scheduler, everyone);
   if (peers_->lora) {
@@ -199,6 +213,7 @@ Result<void> Replica::give_back(Result<void> first) {
   if (peers_) {
     end(*site_.system, peers_->router);
     end(*site_.system, peers_->stream);
+    if (peers_->copy_stream) end(*site_.system, peers_->copy_stream);
     end(*site_.system, peers_->device);
   }
   spilled_.reset();

@@ -107,6 +107,10 @@ class Checker {
             streams_.opened(m);
           } else if constexpr (std::is_same_v<M, ChangeTable>) {
             witness_.change(m);
+          } else if constexpr (std::is_same_v<M, RecordEvent>) {
+            witness_.record(m);
+          } else if constexpr (std::is_same_v<M, ReadState>) {
+            witness_.read_state(m);
           } else if constexpr (std::is_same_v<M, CopyBlocks>) {
             witness_.copy(m);
           } else if constexpr (std::is_same_v<M, Saved>) {
@@ -157,6 +161,8 @@ class Checker {
             if (to == Sender::router) witness_.apply(m.effect);
           } else if constexpr (std::is_same_v<M, Completed>) {
             if (to == Sender::router) witness_.completed(m);
+          } else if constexpr (std::is_same_v<M, EventRecorded>) {
+            witness_.recorded(m);
           } else if constexpr (std::is_same_v<M, CopyDone>) {
             witness_.copy_done(m);
           } else if constexpr (std::is_same_v<M, Settled>) {

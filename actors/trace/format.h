@@ -76,7 +76,7 @@ auto inspect(I& f, SupervisionConfig& x) {
 }
 template <class I>
 auto inspect(I& f, ReplicaSetup& x) {
-  return f(x.name, x.weight);
+  return f(x.name, x.weight, x.remote);
 }
 template <class I>
 auto inspect(I& f, DispatcherConfig& x) {

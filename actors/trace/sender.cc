@@ -39,6 +39,8 @@ const char* name(Sender sender) {
       return "lora";
     case Sender::loader:
       return "loader";
+    case Sender::copy_stream:
+      return "copy_stream";
     case Sender::driver:
       return "driver";
   }

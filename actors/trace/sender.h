@@ -19,6 +19,7 @@ enum class Sender : std::uint16_t {
   spill,
   lora,
   loader,
+  copy_stream,
   driver
 };
 

@@ -7,17 +7,20 @@ namespace troupe::actors::trace {
 namespace {
 
 constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requests of a run
+constexpr std::uint32_t kMostPlaces = 64;
 
 }  // namespace
 
 Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, bool tokens)
     : block_size_(m.block_size),
       window_(m.window),
+      recurrent_(m.has_ssm_layers),
       from_start_(from_start),
       tokens_(tokens),
       sequences_(m.n_slots),
       ring_(ring_slots),
-      adapters_(m.max_loras + 2) {
+      adapters_(m.max_loras + 2),
+      state_ends_(m.has_ssm_layers ? m.ssm_states : 0) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -68,6 +71,7 @@ void Witness::opened(const Opened& m) {
   s.adopted = false;
   s.settled = s.launched = m.cached_len;
   s.epoch = s.blocks = 0;
+  s.versions.clear();
 }
 
 void Witness::apply(const Effect& effect) {
@@ -76,11 +80,13 @@ void Witness::apply(const Effect& effect) {
       if (!s->adopted && (e->settled_len > s->launched || e->settled_len < s->settled))
         broken("R2: " + label(effect) + " of positions that were not launched, or backwards");
       s->settled = e->settled_len;
+      std::erase_if(s->versions, [&](const Version& v) { return v.end < s->settled; });
     }
   } else if (const auto* e = std::get_if<Rollback>(&effect)) {
     if (Sequence* s = find(e->seq)) {
       s->epoch = e->epoch;
       s->launched = s->settled;
+      std::erase_if(s->versions, [&](const Version& v) { return v.end > s->settled; });
     }
   } else if (const auto* e = std::get_if<ReleaseSeq>(&effect)) {
     if (Sequence* s = find(e->seq))
@@ -117,8 +123,46 @@ void Witness::written(const std::string& at, BlockId block, SeqId by) {
     if (std::count(copy.blocks.begin(), copy.blocks.end(), block) > 0) clash("copy " + label(copy.ticket) + " in flight names");
 }
 
+Witness::Order* Witness::order_of(std::uint32_t place) {
+  if (place >= kMostPlaces) {
+    broken("R11: place " + std::to_string(place) + " for a copy: no runtime has so many");
+    return nullptr;
+  }
+  if (orders_.size() <= place) orders_.resize(place + 1);
+  return &orders_[place];
+}
+
+void Witness::record(const RecordEvent& m) {
+  if (Order* o = order_of(m.place)) *o = {m.mark, false, false};
+}
+
+void Witness::recorded(const EventRecorded& m) {
+  Order* o = order_of(m.place);
+  if (o != nullptr && m.error.code == ErrorCode::none && (o->mark == m.mark || !from_start_)) o->marked = true;
+}
+
+void Witness::read_state(const ReadState& m) {
+  Order* o = order_of(m.piece.place);
+  if (o != nullptr && m.piece.begin == 0) o->ordered = false;
+}
+
+// A copy on a stream of its own: the first of a save or a restore waits for the event that the compute stream has recorded for it.
+void Witness::order(const CopyBlocks& m) {
+  if (m.handles.order == 0) return;
+  Order* o = order_of(m.handles.place);
+  if (o == nullptr) return;
+  if (m.after != 0) {
+    if (m.after != m.handles.order || !o->marked) broken("R12: " + label(m) + " for an event that the compute stream has not recorded");
+    o->marked = false;
+    o->ordered = true;
+  } else if (!o->ordered && from_start_) {
+    broken("R12: " + label(m) + ": nothing orders it behind the compute stream");
+  }
+}
+
 void Witness::copy(const CopyBlocks& m) {
-  Copy c{m.copy, m.out, {}, m.blocks};
+  order(m);
+  Copy c{m.copy, m.out, {}, m.blocks, m.handles.order != 0};
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
@@ -137,6 +181,8 @@ void Witness::copy(const CopyBlocks& m) {
 void Witness::copy_done(const CopyDone& m) {
   const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.ticket == m.copy; });
   if (copy == copies_.end()) return;
+  // Nothing says when it is over, nor is it before the next step's work: it may write at any time.
+  if (m.error.code == ErrorCode::device_failed && m.error.phase == DeviceError::Phase::forward && copy->beside && !copy->out) return;
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
       s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
@@ -144,6 +190,8 @@ void Witness::copy_done(const CopyDone& m) {
 }
 
 void Witness::saved(const Saved& m) {
+  for (const Save& s : saves_)
+    if (s.seq == m.seq && s.place < orders_.size()) orders_[s.place].ordered = false;
   std::erase_if(saves_, [&](const Save& s) { return s.seq == m.seq; });
 }
 
@@ -212,7 +260,40 @@ void Witness::enqueue(const LaunchedStep& step) {
     if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
       broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     feed(row, d, o, at);
+    if (recurrent_) recur(s, d, o, at);
   }
+}
+
+// The state that a row reads is that of its position, and nobody needs what it writes over.
+void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::string& at) {
+  o.state_in = d.state_in;
+  o.state_out = d.state_out;
+  if (d.state_out >= state_ends_.size() || (d.state_in != DeviceRow::kNone && d.state_in >= state_ends_.size()))
+    return broken("R3: " + at + " names a version of the recurrent state that does not exist");
+  if (!s.adopted) {
+    const auto before = std::find_if(s.versions.begin(), s.versions.end(), [&](const Version& v) { return v.end == d.position; });
+    const bool right = d.position == 0                 ? d.state_in == DeviceRow::kNone
+                       : before != s.versions.end()    ? d.state_in == before->version
+                                                       : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
+    if (!right) broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
+  }
+  // It began behind a snapshot, and reads it again if the row is redone.
+  if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
+  const auto clash = [&](const std::string& who) {
+    broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
+  };
+  if (d.state_out == d.state_in) clash("it reads");
+  for (const Sequence& other : sequences_) {
+    if (!other.live || other.adopted) continue;
+    for (const Version& v : other.versions)
+      if (v.version == d.state_out) clash("is " + label(other.seq) + "'s of position " + std::to_string(v.end));
+  }
+  for (const Slot& open : ring_)
+    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
+      if (&open.rows[k] != &o && open.rows[k].seq != o.seq && (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
+        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
+  s.versions.push_back({d.position + d.n_tokens, d.state_out});
+  state_ends_[d.state_out] = d.position + d.n_tokens;
 }
 
 void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {

@@ -61,6 +61,7 @@ struct DeviceStarted {
   Error error;
   std::uint64_t stream = 0;
   std::vector<std::uint64_t> cells;  // the feed-cell arrays, by ring slot
+  std::uint64_t copy_stream = 0;     // 0: copies go on `stream`
 };
 struct StopDevice {};  // -> device, stream: give everything back; answered when done
 struct Done {  // the answer to an edge message: it is done, or not because of this
@@ -72,6 +73,8 @@ struct AttachStream {  // -> stream: the stream that it owns from now on, and th
   std::vector<std::uint64_t> cells;
 };
 
+struct Joined;
+
 // ---- what passes between the front (dispatcher, delivery) and a replica, which may be on another machine: these messages only
 using FrontDoor = caf::typed_actor<caf::reacts_to<Ended>, caf::reacts_to<CancelReply>, caf::reacts_to<Drained>, caf::reacts_to<LoraAnswer>,
                                    caf::reacts_to<LoraBound>, caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>,
@@ -82,6 +85,9 @@ using WorkDoor = caf::typed_actor<caf::reacts_to<Halt>, caf::reacts_to<AskReport
 using LoraDoor = caf::typed_actor<caf::reacts_to<LoraSubmit>, caf::reacts_to<FetchAdapter>, caf::reacts_to<Ended>>;
 // Who makes and stops a replica's lives: its keeper, or the link to its node.
 using MakerDoor = caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<StopReplica>>;
+
+// Whom it tells how that went.
+using OwnerDoor = caf::typed_actor<caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>>;
 
 struct ReplicaDoors {
   RequestDoor requests;  // by way of the LoRA controller, where there is one: it binds requests to adapters
@@ -104,7 +110,7 @@ template <class I> auto inspect(I& f, SchedulerStats& x) {
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
-template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream, x.cells); }
+template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream, x.cells, x.copy_stream); }
 template <class I> auto inspect(I& f, StopDevice&) { return f(); }
 template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
 template <class I> auto inspect(I& f, PollEvents&) { return f(); }
@@ -140,13 +146,15 @@ using SchedulerActor =
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
                      caf::reacts_to<Apply>, caf::reacts_to<Completed>, caf::reacts_to<CopyDone>, caf::reacts_to<StateWritten>,
-                     caf::reacts_to<StateRead>, caf::reacts_to<Lora>, caf::reacts_to<TableChanged>,
+                     caf::reacts_to<StateRead>, caf::reacts_to<EventRecorded>, caf::reacts_to<Lora>, caf::reacts_to<TableChanged>,
                      caf::replies_to<Teardown>::with<TornDown>, caf::replies_to<Ask>::with<DeviceFacts>>;
 
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
 using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>, caf::reacts_to<ChangeTable>,
-                                     caf::replies_to<StopDevice>::with<Done>>;
+                                     caf::reacts_to<RecordEvent>, caf::replies_to<StopDevice>::with<Done>>;
+
+using CopyStreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<CopyBlocks>>;
 
 using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
                                      caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
@@ -176,6 +184,7 @@ template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::schedule
 template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
 template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
 template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
+template <> inline constexpr Sender kReceiver<CopyStreamActor> = Sender::copy_stream;
 template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
 template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
 template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
@@ -197,6 +206,7 @@ struct Peers {
   RouterActor router;
   SamplerActor sampler;
   StreamActor stream;
+  CopyStreamActor copy_stream;  // none: copies go to `stream`
   DeviceActor device;
   SpillActor spill;    // none: nothing is spilled
   LoraActor lora;      // none: the model has no adapter slots

@@ -95,9 +95,13 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.max_logits_rows = options.max_batch;
   out.n_slots = 2 * options.max_batch;  // a slot that was released is fenced until the steps in flight have settled (R3)
   out.max_depth = options.depth;
+  // depth + 1 versions of recurrent state for each sequence, for a few more that are at their fence, and snapshots.
+  out.ssm_states = (options.max_batch + std::min(options.max_batch, 8u)) * (options.depth + 1) + options.max_batch;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
   out.max_graphs = options.max_graphs;
+  out.gemm = options.cublaslt ? Gemm::cublaslt : Gemm::own;
+  out.cublaslt = options.cublaslt_path;
   return out;
 }
 
@@ -160,6 +164,8 @@ Result<std::unique_ptr<ModelDeviceFeed>> make_model(const ModelFiles& files, con
   std::unique_ptr<ModelDeviceFeed> model;
   if (driver.runs_kernels()) {
     TROUPE_TRY(model, LlamaCudaModel::create(files.source, files.config, settings, driver));
+  } else if (options.cublaslt) {
+    return Error{ErrorCode::unsupported, "cublaslt is for CUDA devices, and this is " + driver.name() + ": leave it out"};
   } else {
     TROUPE_TRY(model, LlamaModel::create(files.source, files.config, settings, driver));
   }

@@ -34,6 +34,8 @@ struct LoadOptions {
   std::uint32_t max_loras = 0;    // adapter slots
   std::uint32_t max_lora_rank = 16;
   std::uint32_t max_graphs = 8;   // CUDA: LlamaOptions::max_graphs
+  bool cublaslt = false;          // CUDA: LlamaOptions::gemm
+  std::string cublaslt_path;      // LlamaOptions::cublaslt
 };
 
 // Text to ids and back.

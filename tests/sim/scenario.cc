@@ -30,6 +30,10 @@ class Maker {
                       {ClientEvent::Kind::drain, below(30), 0, 0});
     if (one_in(2)) faults(s.world.device);
     if (!one_in(3)) spill(s);
+    // Not drawn: the same seeds keep their lives.
+    const std::uint64_t h = seed * 0xD1342543DE82EF95u;
+    s.world.device.copy_stream = s.world.device.spill_places > 0 && (h >> 33 & 1) != 0;
+    if ((h >> 34 & 15) == 0) s.world.device.mark_errors = {1 + (h >> 38 & 3)};
     return s;
   }
 
@@ -201,6 +205,7 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
   o.device.context = s.world.device.context;
   o.device.window = s.world.device.window;
   o.device.kv_blocks = 256;
+  o.device.ssm_states = s.world.device.ssm_states == 0 ? 0 : 64;
   World world(o);
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     Request q = s.requests[i];
@@ -267,6 +272,7 @@ void count(World& w, Coverage& c) {
   const SimFiles::Faults& io = w.files().faults();
   c.add(Path::write_errors, io.write), c.add(Path::disk_full, io.full), c.add(Path::read_errors, io.read);
   c.add(Path::damaged_files, io.damaged), c.add(Path::copy_errors, w.device().faults().copy);
+  c.add(Path::copies_ordered, r.marks), c.add(Path::mark_errors, w.device().faults().mark);
   c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);
@@ -315,6 +321,16 @@ Scenario make_lora_scenario(std::uint64_t seed) {
     const std::uint32_t at = i == 0 && below(2) == 0 ? 0 : below(static_cast<std::uint32_t>(s.events.size()) + 1);
     s.events.insert(s.events.begin() + at, std::move(e));
   }
+  return s;
+}
+
+Scenario make_hybrid_scenario(std::uint64_t seed) {
+  Scenario s = make_scenario(seed);
+  std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 11);
+  SimDeviceOptions& d = s.world.device;
+  d.window = 0;
+  d.ssm_states = (s.world.depth + 1) * (1 + static_cast<std::uint32_t>(random() % 8)) + static_cast<std::uint32_t>(random() % 4);
+  d.kv_blocks = std::max(d.kv_blocks, (d.context + d.block_size - 1) / d.block_size);  // it was for a window
   return s;
 }
 

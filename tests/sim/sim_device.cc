@@ -20,6 +20,10 @@ std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token toke
   return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
 }
 
+std::uint64_t sim_recur(std::uint64_t before, std::uint64_t state) { return mix(before * 3 + state); }
+
+std::uint64_t sim_mixed(std::uint64_t state, std::uint64_t recurrent) { return mix(state + 5 * recurrent); }
+
 std::uint64_t sim_adapter(const std::string& path) {
   std::uint64_t h = 1;
   for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
@@ -54,6 +58,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.context_length = o.context;
   m.block_size = o.block_size;
   m.window = o.window;
+  m.has_ssm_layers = o.ssm_states != 0;
+  m.ssm_states = o.ssm_states;
   m.kv_blocks = o.kv_blocks;
   m.n_slots = o.n_slots;
   m.max_depth = o.max_depth;
@@ -81,10 +87,12 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
+      recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
       history_(o.n_slots, std::vector<Token>(o.context)),
       appended_(o.n_slots),
       staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
+      marks_(o.spill_places),
       adapters_(o.max_loras + 2) {
   adapters_[0].shown = true;
   for (Slot& s : slots_) {
@@ -108,6 +116,7 @@ std::vector<CopyHandles> SimDevice::places() {
     places[i].staging = reinterpret_cast<std::uintptr_t>(staging_[i].data());
     places[i].blocks = options_.spill_blocks;
     places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
+    places[i].order = options_.copy_stream ? 100 + i : 0;
   }
   return places;
 }
@@ -202,6 +211,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
     return;
   }
+  std::uint64_t recurrent = row.state_in < recurrent_.size() ? recurrent_[row.state_in] : 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
@@ -210,12 +220,20 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
     kv_at(row.slot, position) = state;
     keep_id(row.slot, position, input);
+    recurrent = sim_recur(recurrent, state);
   }
   if (options_.window != 0) {
     const std::uint32_t last = row.position + row.n_tokens - 1;
     std::uint64_t sum = 0;
     for (std::uint32_t p = last - std::min(last, options_.window - 1); p <= last; ++p) sum = sim_attend(sum, p, kv_at(row.slot, p));
     state = sum;
+  }
+  if (options_.ssm_states != 0) {
+    if (row.state_out < recurrent_.size())
+      recurrent_[row.state_out] = recurrent;
+    else if (violation_.empty())
+      violation_ = label(step.ticket) + " row " + std::to_string(i) + " has no version to write its state to";
+    state = sim_mixed(state, recurrent);
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;
@@ -244,8 +262,8 @@ Error SimDevice::change(const ChangeTable& m) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({m.step, {}}), DeviceError{};
-  if (half) queue_.push_back({m.step, {}});
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({.step = m.step}), DeviceError{};
+  if (half) queue_.push_back({.step = m.step});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
@@ -253,7 +271,9 @@ DeviceError SimDevice::enqueue(const Enqueue& m) {
 DeviceError SimDevice::enqueue(const CopyBlocks& m) {
   const std::uint64_t copy = m.copy.step;
   const bool refused = options_.copy_refused.count(copy) > 0, half = options_.copy_half.count(copy) > 0;
-  if (!refused) queue_.push_back({{}, m});
+  Work work{.copy = m};
+  if (m.after != 0) work.marks_before = marks_[m.handles.place].recorded;  // as CUDA: of what is recorded by now
+  if (!refused) (options_.copy_stream ? copies_ : queue_).push_back(std::move(work));
   if (!refused && !half) return {};
   ++faults_.copy;
   return {half ? DeviceError::Phase::forward : DeviceError::Phase::launch, ErrorCode::device_failed, 0, 0,
@@ -281,9 +301,21 @@ std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
   return done;
 }
 
-std::optional<EventDone> SimDevice::run_head() {
-  const Work work = std::move(queue_.front());
-  queue_.pop_front();
+Error SimDevice::record(const RecordEvent& m) {
+  if (options_.mark_errors.count(m.mark.step) > 0) {
+    ++faults_.mark;
+    return {ErrorCode::device_failed, "the event could not be recorded (injected)"};
+  }
+  ++marks_[m.place].recorded;
+  queue_.push_back({.mark = m.place});
+  return {};
+}
+
+std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
+  std::deque<Work>& from = copies_runnable() && (!steps_runnable() || pick % 2 == 1) ? copies_ : queue_;
+  const Work work = std::move(from.front());
+  from.pop_front();
+  if (work.mark) return ++marks_[*work.mark].complete, std::nullopt;
   if (!work.step) return run_copy(work.copy);
   const Shared<LaunchedStep>& step = work.step;
   const std::uint64_t number = step->ticket.step;

@@ -59,7 +59,7 @@ actors::Sender World::sender_of(Actor actor) {
   constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::delivery,
                                          actors::Sender::scheduler, actors::Sender::router,   actors::Sender::stream,
                                          actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,    actors::Sender::loader};
+                                         actors::Sender::lora,    actors::Sender::loader,     actors::Sender::copy_stream};
   static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
 }
@@ -140,6 +140,8 @@ void World::watch(End self, const M& m) {
   Part& p = *parts_[self.part];
   if constexpr (std::is_same_v<M, Enqueue>) p.witness.enqueue(*m.step);
   if constexpr (std::is_same_v<M, Opened>) p.witness.opened(m);
+  if constexpr (std::is_same_v<M, RecordEvent>) p.witness.record(m);
+  if constexpr (std::is_same_v<M, ReadState>) p.witness.read_state(m);
   if constexpr (std::is_same_v<M, CopyBlocks>) p.witness.copy(m);
   if constexpr (std::is_same_v<M, Saved>) p.witness.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
@@ -257,8 +259,10 @@ void World::route(End self, M m) {
     send(self, own(Actor::router), std::move(m));
   } else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>) {
     send(self, own(Actor::spill), std::move(m));
-  } else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, CopyBlocks>) {
+  } else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>) {
     send(self, own(Actor::stream), std::move(m));
+  } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+    send(self, own(options_.device.copy_stream ? Actor::copy_stream : Actor::stream), std::move(m));
   } else if constexpr (std::is_same_v<M, Sample>) {
     send(self, own(Actor::sampler), std::move(m));
   } else {
@@ -276,6 +280,8 @@ void World::observe(End to, const M& m) {
     witness.apply(m.effect);
   else if constexpr (std::is_same_v<M, Completed>)
     witness.completed(m);
+  else if constexpr (std::is_same_v<M, EventRecorded>)
+    witness.recorded(m);
   else if constexpr (std::is_same_v<M, CopyDone>)
     witness.copy_done(m);
 }
@@ -346,11 +352,20 @@ void World::take_up(End to, const M& m) {
       break;
     case Actor::stream:
       if constexpr (std::is_same_v<M, ChangeTable>) send(to, own(Actor::router), TableChanged{{}, p.device.change(m)});
+      if constexpr (std::is_same_v<M, RecordEvent>)
+        send(to, own(Actor::router), EventRecorded{{}, m.mark, m.place, p.device.record(m)});
       if constexpr (std::is_same_v<M, Enqueue>) {
         const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
         send(to, own(Actor::device), Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
       } else if constexpr (std::is_same_v<M, CopyBlocks>) {
         send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, p.device.enqueue(m)});
+      }
+      break;
+    case Actor::copy_stream:
+      if constexpr (std::is_same_v<M, CopyBlocks>) {
+        const DeviceError error = p.device.enqueue(m);
+        p.unsafe = p.unsafe || (!m.out && error.phase == DeviceError::Phase::forward);
+        send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, error});
       }
       break;
     case Actor::spill:
@@ -439,7 +454,7 @@ bool World::step() {
     const std::uint32_t at = devices_.size() == 1 ? devices_[0] : devices_[random_() % devices_.size()];
     Part& p = *parts_[at];
     if (p.slow > 1 && !ready_.empty() && random_() % p.slow != 0) return true;
-    if (auto done = p.device.run_head()) send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
+    if (auto done = p.device.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0)) send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
     return true;
   }
   if (ready_.empty()) return false;
@@ -475,7 +490,7 @@ void World::finish(std::uint32_t part) {
   const DeviceFacts f = p.router.facts();
   const bool lost = p.device_core.lost();
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
-  if (!lost && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
+  if (!lost && !p.unsafe && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
   if (p.spill.files() > 0 || p.spill.bytes() > 0 || p.files->count() > 0)
     broken("R8: " + std::to_string(p.files->count()) + " saved states are left");

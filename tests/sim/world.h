@@ -145,7 +145,8 @@ class World {
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
                    LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests, Delivered, AskReport,
                    StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer, ReplicaList, DrainReplica,
-                   UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead>;
+                   UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead,
+                   RecordEvent, EventRecorded>;
   struct Queue {
     End from;
     End to;
@@ -246,6 +247,7 @@ class World {
   std::deque<Stream> oracles_;                // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
+  bool unsafe_ = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::string violation_;
   std::uint64_t messages_ = 0;
   std::uint64_t order_ = 0;

@@ -130,7 +130,7 @@ void World::judge_error(const Finish& f) {
   if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
   if (f.reason != FinishReason::error || of_lora) return;
   if (options_.replicas > 0 && (f.error.code == ErrorCode::unavailable || f.attempt > options_.max_moves)) return;
-  if (options_.replicas == 0 && parts_[0]->device_core.lost()) return;
+  if (options_.replicas == 0 && (parts_[0]->device_core.lost() || (parts_[0]->unsafe && f.error.code == ErrorCode::device_lost))) return;
   std::uint32_t hits = 0;
   for (const auto& part : parts_) hits += part->witness.hits(f.request);
   if (hits < 2) broken("R7: " + label(f.request) + " failed, and " + std::to_string(hits) + " faults met it: " + f.error.what);
@@ -224,6 +224,7 @@ void World::in_order(const Accepting& a, const Admit& m) {
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {
   std::vector<std::uint64_t> states;
+  std::uint64_t recurrent = 0;
   std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
   const auto push = [&](Token id) {
     const auto position = static_cast<std::uint32_t>(states.size());
@@ -231,6 +232,10 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
     if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
     states.push_back(sim_state(before, position, id, adapter));
     state = states.back();
+    if (device.ssm_states != 0) {
+      recurrent = sim_recur(recurrent, state);
+      state = sim_mixed(state, recurrent);
+    }
     if (device.window == 0) return;
     state = 0;
     for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);

@@ -151,6 +151,9 @@ int run_verify(const Command& self, const std::vector<std::string>& args) {
   auto parsed = parse_command_line(self, args, own, 1, hidden);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;
+  if (parsed.value().common.cublaslt) {
+    return fail(self, {ErrorCode::bad_request, "it shows R1, and --gemm cublaslt gives R1 up: leave one of the two out"}, kExitUsage);
+  }
   auto fault = actors::SchedulerFault::none;
   if (parsed.value().values.count("fault") != 0) {
     const auto& name = parsed.value().values["fault"].as<std::string>();

@@ -13,6 +13,7 @@ int run_top(const Command& self, const std::vector<std::string>& args);
 int run_drain(const Command& self, const std::vector<std::string>& args);
 int run_undrain(const Command& self, const std::vector<std::string>& args);
 int run_serve(const Command& self, const std::vector<std::string>& args);
+int run_node(const Command& self, const std::vector<std::string>& args);
 int run_info(const Command& self, const std::vector<std::string>& args);
 int run_tokenize(const Command& self, const std::vector<std::string>& args);
 int run_logits(const Command& self, const std::vector<std::string>& args);

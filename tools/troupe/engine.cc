@@ -4,11 +4,14 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "actors/link/nodes.h"
 #include "device/cuda/driver.h"
 #include "device/host/driver.h"
 
@@ -37,6 +40,8 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
   out.depth = depth;
+  out.cublaslt = options.cublaslt;
+  if (const char* const path = std::getenv("TROUPE_CUBLASLT")) out.cublaslt_path = path;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
   return out;
@@ -83,28 +88,45 @@ Result<device::TextSide> open_text(const CommonOptions& options) {
   return device::load_text(path);
 }
 
-Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
-  DumpOnSignal::block();
+RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth) {
+  RuntimeOptions out;
+  out.depth = depth;
+  out.max_batch = options.max_batch;
+  using actors::PlacementPolicy;
+  out.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
+                         : options.placement == "pinned"    ? PlacementPolicy::pinned
+                                                            : PlacementPolicy::least_work;
+  out.spill_dir = options.spill_dir;
+  out.spill_limit = options.spill_limit << 20;
+  out.trace.file = options.trace;
+  out.trace.redact = options.trace_redact;
+  out.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
+  return out;
+}
+
+Result<DeviceReplicas> device_replicas(const CommonOptions& options, std::uint32_t depth) {
   TROUPE_TRY(auto path, model_path(options));
   TROUPE_TRY(auto opened, device::open_files(path));
   const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));
   spdlog::info("opened {}", path);
-  RuntimeOptions settings;
-  settings.depth = depth;
-  settings.max_batch = options.max_batch;
+  return DeviceReplicas{files->text, sources(options, load_options(options, depth), files)};
+}
+
+Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
+  DumpOnSignal::block();
+  TROUPE_TRY(auto replicas, device_replicas(options, depth));
+  if (!options.nodes.empty()) {
+    actors::link::LinkOptions links;
+    links.silence = std::chrono::milliseconds(options.link_silence);
+    links.heartbeat = links.silence / 6;
+    TROUPE_TRY(auto remote, actors::link::node_sources(options.nodes, {options.cert, options.key, options.ca}, links));
+    std::move(remote.begin(), remote.end(), std::back_inserter(replicas.sources));
+  }
+  RuntimeOptions settings = runtime_options(options, depth);
   settings.fault = fault;
-  using actors::PlacementPolicy;
-  settings.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
-                              : options.placement == "pinned"    ? PlacementPolicy::pinned
-                                                                 : PlacementPolicy::least_work;
-  settings.spill_dir = options.spill_dir;
-  settings.spill_limit = options.spill_limit << 20;
-  settings.trace.file = options.trace;
-  settings.trace.redact = options.trace_redact;
-  settings.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
   Engine engine;
-  engine.text = files->text;
-  TROUPE_TRY(engine.runtime, Runtime::start(settings, sources(options, load_options(options, depth), files)));
+  engine.text = std::move(replicas.text);
+  TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(replicas.sources)));
   engine.dump = std::make_unique<DumpOnSignal>(*engine.runtime);
   return engine;
 }

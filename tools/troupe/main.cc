@@ -70,11 +70,22 @@ Exit status: 0 stopped, and every request was complete; 1 some were cut off; 2 w
 the address or the runtime could not be used; 4 the output was closed.
 )";
 
+constexpr std::string_view kNodeHelp =
+    R"(Has a replica for each device, for `troupe run --nodes` and `troupe serve --nodes` on other machines: one at a time has them.
+Both sides show a certificate that --ca signed, or nothing is heard of them; any such certificate will do, for a node or for its
+clients, so let that CA sign nothing else. Folders of adapters are this machine's. Writes "listening at HOST:PORT" once it does.
+SIGTERM and SIGINT end it: its requests go on elsewhere.
+
+Exit status: 0 stopped; 1 something was not given back; 2 wrong command line, also without certificates; 3 the model, a file or
+the address could not be used; 4 the output was closed.
+)";
+
 constexpr std::array kCommands = {
     Command{"generate", "Answers one prompt, streamed to stdout; figures on stderr.", "generate [OPTIONS] PROMPT   (- reads it from stdin)", kExits,
             run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
     Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
+    Command{"node", "Has replicas for runtimes on other machines.", "node --cert FILE --key FILE --ca FILE [OPTIONS]", kNodeHelp, run_node},
     Command{"lora", "Lists, loads and unloads the LoRA adapters of a running server.", "lora list | load NAME FOLDER | unload NAME   [OPTIONS]", kExits,
             run_lora},
     Command{"status", "Says how the replicas of a running server are.", "status [--json] [OPTIONS]", kExits, run_status},

@@ -45,6 +45,8 @@ po::options_description common_options() {
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
   add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute, of each host device; 0 = one per CPU, shared among them");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
+  add("gemm", po::value<std::string>()->default_value("own")->value_name("WHOSE"),
+      "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on the batch");
   add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
   add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
   add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
@@ -95,10 +97,24 @@ std::vector<DeviceName> to_devices(const po::variables_map& values) {
   return out;
 }
 
+std::vector<std::string> to_list(const std::string& text) {
+  std::vector<std::string> out;
+  std::stringstream list(text);
+  for (std::string one; std::getline(list, one, ',');) out.push_back(one);
+  return out;
+}
+
 CommonOptions to_common(const po::variables_map& values) {
   CommonOptions out;
+  const auto text = [&](const char* name) { return values.count(name) == 0 ? std::string() : values[name].as<std::string>(); };
   if (values.count("model") != 0) out.model = values["model"].as<std::string>();
   out.devices = to_devices(values);
+  out.nodes = to_list(text("nodes"));
+  if (!out.nodes.empty() && values["device"].defaulted() && values.count("devices") == 0) out.devices.clear();
+  out.cert = text("cert");
+  out.key = text("key");
+  out.ca = text("ca");
+  if (values.count("link-silence") != 0) out.link_silence = to_count(values, "link-silence", 10, 3'600'000);
   out.placement = values["placement"].as<std::string>();
   if (out.placement != "least-work" && out.placement != "round-robin" && out.placement != "pinned") {
     throw po::error("--placement must be least-work, round-robin or pinned, and is " + out.placement);
@@ -109,6 +125,11 @@ CommonOptions to_common(const po::variables_map& values) {
   out.block_size = to_count(values, "block-size", 1, 1024);
   out.threads = to_count(values, "threads", 0, 256);
   out.exact = values["exact"].as<bool>();
+  const auto& gemm = values["gemm"].as<std::string>();
+  if (gemm != "own" && gemm != "cublaslt") throw po::error("--gemm must be own or cublaslt, and is " + gemm);
+  out.cublaslt = gemm == "cublaslt";
+  const bool any_cuda = std::any_of(out.devices.begin(), out.devices.end(), [](const DeviceName& d) { return d.cuda; });
+  if (out.cublaslt && !any_cuda) throw po::error("--gemm cublaslt is for --device cuda:N");
   out.max_loras = to_count(values, "max-loras", 0, 1024);
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
@@ -162,6 +183,21 @@ void add_trace_options(po::options_description& own) {
   auto add = own.add_options();
   add("trace", po::value<std::string>()->value_name("FILE"), "record every message there, for `troupe trace`");
   add("trace-redact", po::bool_switch(), "without prompts, token ids and texts");
+}
+
+void add_certificate_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("cert", po::value<std::string>()->value_name("FILE"), "PEM, with the chain: this program's certificate, by which the others know it");
+  add("key", po::value<std::string>()->value_name("FILE"), "PEM: its key");
+  add("ca", po::value<std::string>()->value_name("FILE"), "PEM: the CA that signs the certificates of the nodes and their clients, and nothing else");
+}
+
+void add_node_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("nodes", po::value<std::string>()->value_name("HOST:PORT,..."),
+      "machines with replicas (troupe node); without --device or --devices nothing is computed here");
+  add_certificate_options(own);
+  add("link-silence", po::value<std::int64_t>()->default_value(3000)->value_name("MS"), "without a word of a node for so long it is taken for gone");
 }
 
 bool takes_value(std::string_view word) {
