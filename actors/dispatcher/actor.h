@@ -48,7 +48,8 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
     ReplicaDoors doors;
     std::vector<caf::strong_actor_ptr> watch;
   };
-  template <class R> using Questions = std::vector<std::pair<std::uint64_t, Answer<R>>>;  // by id, in order
+  template <class R>
+  using Questions = std::vector<std::pair<std::uint64_t, Answer<R>>>;  // by id, in order
 
   void attach(const AttachFront& m);
   void join(const Joined& m);
@@ -58,14 +59,17 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
   void close_loras(const Error& error);
   // Of that life of the replica; null: it is over, and what is for it is dropped.
   Present* find(const ReplicaRef& ref);
-  template <class M> void to_requests(M&& m) {
+  template <class M>
+  void to_requests(M&& m) {
     if (Present* p = find(m.replica)) post_.send(p->doors.requests, p->doors.requests_to, std::forward<M>(m), context());
   }
-  template <class M> void to_lora(M&& m) {
+  template <class M>
+  void to_lora(M&& m) {
     if (Present* p = find(m.replica)) send_to(p->doors.lora, std::forward<M>(m));
   }
   // Asks the core; its answer comes by put(). Closed at once after a fault, when nothing is answered any more.
-  template <class R, class M> caf::typed_response_promise<R> question(Questions<R>& questions, const M& m);
+  template <class R, class M>
+  caf::typed_response_promise<R> question(Questions<R>& questions, const M& m);
 
   const bool alone_;
   std::shared_ptr<const Doors> front_;
@@ -79,8 +83,8 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
   Questions<ReplicaAnswer> changes_;
   Questions<ReplicaList> lists_;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<LoraCallback>>> loras_;  // by the command's id
-  std::uint64_t ids_ = 0;  // of commands and questions
-  Error fault_;            // nothing goes on
+  std::uint64_t ids_ = 0;                                                       // of commands and questions
+  Error fault_;                                                                 // nothing goes on
 };
 
 }  // namespace troupe::actors

@@ -62,7 +62,9 @@ Joined joined(const ReplicaPlace& place) {
     out.doors.requests = p.scheduler;
   }
   out.doors.scheduler = p.scheduler;
-  const auto watch = [&](const auto&... actors) { ((actors ? out.watch.push_back(caf::actor_cast<caf::strong_actor_ptr>(actors)) : void()), ...); };
+  const auto watch = [&](const auto&... actors) {
+    ((actors ? out.watch.push_back(caf::actor_cast<caf::strong_actor_ptr>(actors)) : void()), ...);
+  };
   watch(p.scheduler, p.router, p.sampler, p.stream, p.copy_stream, p.device, p.spill, p.lora, p.loader);
   return out;
 }

@@ -14,7 +14,7 @@ struct KeeperSetup {
   ReplicaPlace* place = nullptr;  // the keeper's, from its first message until it has ended; outlives it
   Front front;
   OwnerDoor owner;
-  Home* home = nullptr;        // of the replica's actors
+  Home* home = nullptr;  // of the replica's actors
   std::chrono::nanoseconds stop_limit{};
 };
 

@@ -39,7 +39,8 @@ Result<void> ReplicaPlace::open(std::uint32_t incarnation) {
   const Error wrong = check(options, opened.model->info());
   incarnation_ = incarnation;
   stopped_ = success();
-  replica_ = std::make_unique<Replica>(options, ReplicaRef{index_, incarnation}, movable_, std::move(opened.driver), std::move(opened.model));
+  replica_ =
+      std::make_unique<Replica>(options, ReplicaRef{index_, incarnation}, movable_, std::move(opened.driver), std::move(opened.model));
   if (wrong.code == ErrorCode::none) return success();
   replica_.reset();
   return wrong;

@@ -57,10 +57,10 @@ class ReplicaPlace {
   // The runtime stops: nothing is opened any more.
   void close() { closing_ = true; }
 
-  std::shared_ptr<const Peers> peers() const;             // of the present life; null: none
-  std::shared_ptr<trace::Recorder> recorder() const;      // its own, of the last life that had one; null: none
-  std::uint64_t messages() const;                         // sent by its actors, less those that the front counts
-  SchedulerStats retired() const;                         // what earlier lives had counted
+  std::shared_ptr<const Peers> peers() const;         // of the present life; null: none
+  std::shared_ptr<trace::Recorder> recorder() const;  // its own, of the last life that had one; null: none
+  std::uint64_t messages() const;                     // sent by its actors, less those that the front counts
+  SchedulerStats retired() const;                     // what earlier lives had counted
 
  private:
   RuntimeOptions options_for(std::uint32_t incarnation) const;

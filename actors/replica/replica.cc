@@ -98,11 +98,8 @@ Result<void> Replica::start(const ReplicaSite& site) {
     if (model_->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
     TROUPE_TRY(spilled_, PosixStateFiles::open(options_.spill_dir));
   }
-  const DeviceSetup setup{driver_.get(),
-                          {model_->cells_bytes(), model_->upload_bytes()},
-                          configs_.device.ring_slots,
-                          configs_.device.step_timeout,
-                          places_};
+  const DeviceSetup setup{
+      driver_.get(), {model_->cells_bytes(), model_->upload_bytes()}, configs_.device.ring_slots, configs_.device.step_timeout, places_};
   device_ = site_.system->spawn<DeviceShell>(site_.counts, setup, info_);
   auto started = ask<DeviceStarted>(*site_.system, device_, StartDevice{});
   if (started && started.value().error.code != ErrorCode::none) started = started.value().error;

@@ -37,7 +37,8 @@ DeviceFacts sum(const DeviceFacts& a, const DeviceFacts& b) {
 Result<ModelInfo> common(ModelInfo a, const ModelInfo& b) {
   if (a.name != b.name || a.architecture != b.architecture || a.vocab_size != b.vocab_size || a.n_layers != b.n_layers ||
       a.context_length != b.context_length || a.block_size != b.block_size || a.window != b.window || a.eos_ids != b.eos_ids) {
-    return Error{ErrorCode::bad_request, "the replicas have different models (" + label(a) + " and " + label(b) + "): give all of them one"};
+    return Error{ErrorCode::bad_request,
+                 "the replicas have different models (" + label(a) + " and " + label(b) + "): give all of them one"};
   }
   a.kv_blocks = std::min(a.kv_blocks, b.kv_blocks);
   a.n_slots = std::min(a.n_slots, b.n_slots);

@@ -61,7 +61,8 @@ void FrontRules::delivered(const TokenBatch& batch) {
     Stream* s = find(e.request);
     if (s == nullptr || s->ended || e.attempt != s->attempt) continue;  // late: it is dropped
     if (e.index != s->tokens.size()) {
-      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s->tokens.size()) + " was due");
+      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s->tokens.size()) +
+             " was due");
     }
     s->tokens.push_back(e.id);
     ++n_tokens_;

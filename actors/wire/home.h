@@ -40,7 +40,8 @@ class Home : public caf::execution_unit {
 };
 
 // Interface: the typed actor. Without a home it runs where CAF puts it; a detached actor has a thread of its own anyway.
-template <class Interface> class AtHome : public Interface::base {
+template <class Interface>
+class AtHome : public Interface::base {
  public:
   using Base = typename Interface::base;
   using Base::enqueue;
@@ -48,7 +49,9 @@ template <class Interface> class AtHome : public Interface::base {
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* sender) override {
     Base::enqueue(std::move(element), home_ != nullptr ? home_->unit(sender) : sender);
   }
-  void launch(caf::execution_unit* unit, bool lazy, bool hide) override { Base::launch(home_ != nullptr ? home_->unit(unit) : unit, lazy, hide); }
+  void launch(caf::execution_unit* unit, bool lazy, bool hide) override {
+    Base::launch(home_ != nullptr ? home_->unit(unit) : unit, lazy, hide);
+  }
 
  protected:
   AtHome(caf::actor_config& config, Home* home) : Base(config), home_(home) {}

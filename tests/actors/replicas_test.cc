@@ -129,11 +129,12 @@ TEST(Replicas, WhateverIsLostTheStreamsAreThoseOfAnUndisturbedRun) {
   }
   RuntimeOptions options = impatient();
   options.supervision.max_restarts = 1000;
-  ReplicasRig rig = make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    // Each life ends after some steps; the third of a replica lasts.
-    if (life < 3) driver.inject({device::DriverCall::enqueue, 60 + 40 * index + 10 * life, ErrorCode::device_lost, true});
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        // Each life ends after some steps; the third of a replica lasts.
+        if (life < 3) driver.inject({device::DriverCall::enqueue, 60 + 40 * index + 10 * life, ErrorCode::device_lost, true});
+        return Result<void>(success());
+      });
   for (std::uint64_t client = 1; client <= 12; ++client) ASSERT_TRUE(rig.runtime->submit(request(client), rig.clients->callback(client)));
   rig.clients->wait_ended(12);
   for (const auto& [client, record] : rig.clients->all()) {
@@ -151,10 +152,11 @@ TEST(Replicas, WhateverIsLostTheStreamsAreThoseOfAnUndisturbedRun) {
 // Its requests wait for its next life.
 TEST(Replicas, OneAloneGoesOnInItsNextLife) {
   const device::ScriptedOptions script = slow_script();
-  ReplicasRig rig = make_replicas(1, impatient(), script, [](std::uint32_t, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    if (life == 1) driver.inject({device::DriverCall::enqueue, 80, ErrorCode::device_lost, true});
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(1, impatient(), script, [](std::uint32_t, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        if (life == 1) driver.inject({device::DriverCall::enqueue, 80, ErrorCode::device_lost, true});
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 8, 100, script);
   rig.clients->wait_ended(8);
   expect_all(rig, 1, 8, 100, script);
@@ -167,10 +169,11 @@ TEST(Replicas, AStepThatHangsLosesItsReplicaAlone) {
   device::ScriptedOptions script = slow_script();
   RuntimeOptions options = impatient();
   options.step_timeout = 100ms;
-  ReplicasRig rig = make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver&, device::ScriptedOptions& s) {
-    if (index == 0 && life == 1) s.faults = {{ScriptedFault::Kind::hang_step, 20}};
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver&, device::ScriptedOptions& s) {
+        if (index == 0 && life == 1) s.faults = {{ScriptedFault::Kind::hang_step, 20}};
+        return Result<void>(success());
+      });
   device::ScriptedModel* hanging = rig.lives->last(0).model;
   submit_all(rig, 1, 16, 200, script);
   rig.clients->wait_ended(16);
@@ -185,10 +188,11 @@ TEST(Replicas, AStepThatNeverEndsIsSaidAtTheEnd) {
   device::ScriptedOptions script = slow_script();
   RuntimeOptions options = impatient();
   options.step_timeout = 50ms;
-  ReplicasRig rig = make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver&, device::ScriptedOptions& s) {
-    if (index == 1 && life == 1) s.faults = {{ScriptedFault::Kind::hang_step, 20}};
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver&, device::ScriptedOptions& s) {
+        if (index == 1 && life == 1) s.faults = {{ScriptedFault::Kind::hang_step, 20}};
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 8, 200, script);
   rig.clients->wait_ended(8);
   expect_all(rig, 1, 8, 200, script);
@@ -203,12 +207,13 @@ TEST(Replicas, OneThatDoesNotStartAgainIsGivenUpAndTheOthersServe) {
   RuntimeOptions options = impatient();
   options.supervision.max_restarts = 3;
   std::atomic<bool> mended{false};
-  ReplicasRig rig = make_replicas(2, options, script, [&](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    if (index != 0) return Result<void>(success());
-    if (life > 1 && !mended) return Result<void>(Error{ErrorCode::io_failed, "no such device"});
-    if (life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, options, script, [&](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        if (index != 0) return Result<void>(success());
+        if (life > 1 && !mended) return Result<void>(Error{ErrorCode::io_failed, "no such device"});
+        if (life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 12, 100, script);
   rig.clients->wait_ended(12);
   expect_all(rig, 1, 12, 100, script);
@@ -230,11 +235,12 @@ TEST(Replicas, WithNoneLeftRequestsEndAndNewOnesAreUnavailable) {
   const device::ScriptedOptions script = slow_script();
   RuntimeOptions options = impatient();
   options.supervision.max_restarts = 1;
-  ReplicasRig rig = make_replicas(1, options, script, [](std::uint32_t, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    if (life > 1) return Result<void>(Error{ErrorCode::io_failed, "no such device"});
-    driver.inject({device::DriverCall::enqueue, 40, ErrorCode::device_lost, true});
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(1, options, script, [](std::uint32_t, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        if (life > 1) return Result<void>(Error{ErrorCode::io_failed, "no such device"});
+        driver.inject({device::DriverCall::enqueue, 40, ErrorCode::device_lost, true});
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 4, 300, script);
   rig.clients->wait_ended(4);
   for (const auto& [client, record] : rig.clients->all()) {
@@ -281,11 +287,12 @@ TEST(Replicas, ADrainedOneGetsNoRequestsUntilItIsBack) {
 
 TEST(Replicas, StopInTheMiddleOfARestart) {
   const device::ScriptedOptions script = slow_script();
-  ReplicasRig rig = make_replicas(2, impatient(), script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    if (index == 0 && life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
-    if (life > 1) std::this_thread::sleep_for(50ms);
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, impatient(), script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        if (index == 0 && life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
+        if (life > 1) std::this_thread::sleep_for(50ms);
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 12, 400, script);
   while (rig.lives->openings(0) < 2) std::this_thread::sleep_for(1ms);
   expect_stopped(rig);
@@ -324,10 +331,11 @@ TEST(Replicas, EachPartOfTheRecordingIsARecording) {
   const device::ScriptedOptions script = slow_script();
   RuntimeOptions options = impatient();
   options.trace.file = testing::TempDir() + "/replicas.trace";
-  ReplicasRig rig = make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
-    if (index == 1 && life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
-    return Result<void>(success());
-  });
+  ReplicasRig rig =
+      make_replicas(2, options, script, [](std::uint32_t index, std::uint32_t life, device::Driver& driver, device::ScriptedOptions&) {
+        if (index == 1 && life == 1) driver.inject({device::DriverCall::enqueue, 60, ErrorCode::device_lost, true});
+        return Result<void>(success());
+      });
   submit_all(rig, 1, 12, 80, script);
   rig.clients->wait_ended(12);
   rig.wait_state(1, ReplicaState::up, 2);

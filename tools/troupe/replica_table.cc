@@ -107,8 +107,8 @@ std::vector<std::string> replica_table(const ReplicaSample& now, const ReplicaSa
   const std::uint64_t tokens = before == nullptr || before->tokens > now.tokens ? 0 : now.tokens - before->tokens;
   out.push_back(fmt::format("{}   running {}   waiting {}   on no replica {}   {} tokens/s", now.model, now.running, now.waiting,
                             now.unplaced, per_second(tokens, before, seconds)));
-  out.push_back(fmt::format("{:<{}}  {:<8} {:>5} {:>5}  {:<17} {:>6} {:>9} {:>9} {:>4}  {}", "REPLICA", name, "STATE", "BATCH", "QUEUE", "KV",
-                            "AHEAD", "TOKENS/S", "WORK", "LIFE", "ADAPTERS"));
+  out.push_back(fmt::format("{:<{}}  {:<8} {:>5} {:>5}  {:<17} {:>6} {:>9} {:>9} {:>4}  {}", "REPLICA", name, "STATE", "BATCH", "QUEUE",
+                            "KV", "AHEAD", "TOKENS/S", "WORK", "LIFE", "ADAPTERS"));
   for (const ReplicaRow& r : now.replicas) {
     const Since s = since(r, before);
     const std::string ahead = s.steps == 0 ? "-" : fmt::format("{} %", s.ahead * 100 / s.steps);
