@@ -103,7 +103,8 @@ class ModelDeviceFeed {
   virtual std::size_t kv_block_bytes() const { return 0; }
   // Enqueues copies of whole blocks to and from page-locked memory [blocks][kv_block_bytes()], after what is on the
   // stream and before what comes later. `blocks` is read before this returns; the memory is in use until the stream has
-  // passed. An error: nothing was enqueued.
+  // passed. An error: nothing was enqueued. With info().streams 2 the stream may be another than the steps', and another actor's,
+  // which calls these two beside the rest.
   virtual Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
     (void)blocks, (void)to, (void)stream;
     return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};

@@ -30,7 +30,7 @@ struct TokenTable {
 struct ModelInfo {
   std::string name;           // "SmolLM2 135M Instruct"
   std::string architecture;   // "llama"
-  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1)
+  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1), but for ".../cublaslt"
   std::uint32_t vocab_size = 0;
   std::uint32_t n_layers = 0;
   std::uint32_t context_length = 0;     // positions 0 .. context_length - 1
@@ -42,6 +42,7 @@ struct ModelInfo {
   std::uint32_t max_rows = 32;          // rows in a step
   std::uint32_t max_step_tokens = 512;  // tokens in a step, over all rows
   std::uint32_t max_logits_rows = 8;    // rows in a step that read logits back; over it the plan is cut
+  std::uint32_t streams = 1;            // of the device that may work on it at a time; 2: KV blocks are copied on one of their own
   bool supports_device_token_feed = false;
   bool supports_device_sampling = false;  // rows that sample run ahead as well
   std::uint32_t max_sample_words = 0;     // that the sampled rows of a step bring: histories, barred ids, and two for each bias
@@ -68,7 +69,7 @@ struct ModelInfo {
 template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
 template <class I> auto inspect(I& f, ModelInfo& x) {
   return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
-           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.supports_device_token_feed, x.supports_device_sampling,
+           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed, x.supports_device_sampling,
            x.max_sample_words, x.has_ssm_layers, x.ssm_states, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
 }
 

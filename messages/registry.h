@@ -62,6 +62,8 @@
   X(Watch)                   \
   X(EventDone)               \
   X(Completed)               \
+  X(RecordEvent)             \
+  X(EventRecorded)           \
   X(CopyBlocks)              \
   X(CopyDone)                \
   X(WriteState)              \

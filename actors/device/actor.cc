@@ -18,11 +18,13 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
       [this](const StartDevice&) { return start(); },
       [this](const PollEvents&) {
         polls_ = true;
-        idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
+        if (home_ != nullptr) home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
       },
       [this](const Watch& m) {
         handle(this, m);
-        if (polls_ && (m.error.code == ErrorCode::none || m.on_stream)) polled_.push_back({m.ticket, m.ring_slot, m.ctx.seq});
+        if (!polls_ || (m.error.code != ErrorCode::none && !m.on_stream)) return;
+        const bool beside = ring_.copy_stream() != 0 && m.ring_slot >= ring_.slots().size();
+        (beside ? polled_copies_ : polled_).push_back({m.ticket, m.ring_slot, m.ctx.seq});
       },
       [this](const EventDone& m) { handle(this, m); },
       [this](const Tick& m) {
@@ -34,7 +36,7 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
 
 DeviceStarted DeviceShell::start() {
   if (auto made = ring_.make(); !made) return {made.error(), 0, {}};
-  DeviceStarted started{{}, ring_.stream(), {}};
+  DeviceStarted started{{}, ring_.stream(), {}, ring_.copy_stream()};
   for (const SlotHandles& slot : ring_.slots()) started.cells.push_back(slot.cells);
   return started;
 }
@@ -55,9 +57,14 @@ void DeviceShell::put(ReadSlot&& m) {
 }
 
 bool DeviceShell::poll(caf::execution_unit* unit) {
+  const bool steps = poll(polled_, unit);
+  return poll(polled_copies_, unit) || steps;
+}
+
+bool DeviceShell::poll(std::vector<Polled>& polled, caf::execution_unit* unit) {
   std::size_t done = 0;
-  for (; done < polled_.size(); ++done) {
-    const Polled& step = polled_[done];
+  for (; done < polled.size(); ++done) {
+    const Polled& step = polled[done];
     const Result<bool> complete = driver_.event_query(ring_.event(step.ring_slot));
     if (complete && !complete.value()) break;
     EventDone m;
@@ -67,13 +74,14 @@ bool DeviceShell::poll(caf::execution_unit* unit) {
     post_.caused_by(step.cause);
     post_.send(peers_->device, std::move(m), unit);
   }
-  polled_.erase(polled_.begin(), polled_.begin() + static_cast<std::ptrdiff_t>(done));
-  return !polled_.empty();
+  polled.erase(polled.begin(), polled.begin() + static_cast<std::ptrdiff_t>(done));
+  return !polled.empty();
 }
 
 Done DeviceShell::stop() {
-  idle_hook(system()) = {};
+  if (home_ != nullptr && home_->idle_hook.context == this) home_->idle_hook = {};
   polled_.clear();
+  polled_copies_.clear();
   if (auto gone = ring_.destroy(); !gone) return {gone.error()};
   return {};
 }

@@ -40,6 +40,8 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
     std::uint32_t ring_slot = 0;
     std::uint64_t cause = 0;
   };
+  // Those of one stream; whether any is left.
+  bool poll(std::vector<Polled>& polled, caf::execution_unit* unit);
   DeviceStarted start();
   Done stop();
   void attach(const Attach& m);
@@ -48,7 +50,7 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
   Ring ring_;
   Timer timer_;
   bool polls_ = false;
-  std::vector<Polled> polled_;  // in stream order
+  std::vector<Polled> polled_, polled_copies_;  // each in the order of its stream; polled_copies_: of a stream of their own
 };
 
 }  // namespace troupe::actors

@@ -34,6 +34,9 @@ Result<void> Ring::make() {
   auto made = [&]() -> Result<void> {
     TROUPE_TRY(driver_.bind_thread());
     TROUPE_TRY(stream_, driver_.create_stream());
+    if (copy_places_.count != 0 && copy_places_.own_stream) {
+      TROUPE_TRY(copy_stream_, driver_.create_stream());
+    }
     slots_.reserve(n_slots_);
     for (std::uint32_t i = 0; i < n_slots_; ++i) {
       TROUPE_TRY(make_slot(i));
@@ -75,6 +78,9 @@ Result<void> Ring::make_place(std::uint32_t index) {
   place.blocks = copy_places_.blocks;
   place.block_bytes = copy_places_.block_bytes;
   TROUPE_TRY(place.event, driver_.create_event());
+  if (copy_stream_ != 0) {
+    TROUPE_TRY(place.order, driver_.create_event());
+  }
   TROUPE_TRY(void* staging, driver_.alloc_host_pinned(staging_bytes()));
   place.staging = as_handle(staging);
   return success();
@@ -85,12 +91,13 @@ Result<void> Ring::destroy() {
   const auto keep = [&](Result<void> r) {
     if (!r && first) first = std::move(r);
   };
-  // The stream first: after it no thread of the driver is in a call of ours, and nothing writes to the areas.
-  if (stream_ != 0) {
-    auto gone = driver_.destroy_stream(stream_);
+  // The streams first: after them no thread of the driver is in a call of ours, and nothing writes to the areas.
+  for (device::Stream* const stream : {&copy_stream_, &stream_}) {
+    if (*stream == 0) continue;
+    auto gone = driver_.destroy_stream(*stream);
     if (!gone && gone.error().code != ErrorCode::device_lost) return gone;
     keep(std::move(gone));
-    stream_ = 0;
+    *stream = 0;
   }
   for (SlotHandles& slot : slots_) {
     if (slot.event != 0) keep(driver_.destroy_event(slot.event));
@@ -102,6 +109,7 @@ Result<void> Ring::destroy() {
   }
   for (CopyHandles& place : places_) {
     if (place.event != 0) keep(driver_.destroy_event(place.event));
+    if (place.order != 0) keep(driver_.destroy_event(place.order));
     if (place.staging != 0) keep(driver_.free_host_pinned(as_pointer<void>(place.staging), staging_bytes()));
   }
   slots_.clear();

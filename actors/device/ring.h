@@ -1,5 +1,7 @@
-// What the device actor owns: one stream; per slot of the ring an event, page-locked readback, logits, log-probabilities and upload areas
-// and an array of feed cells; and per place for a copy of KV blocks an event and page-locked memory. Made at start, given back at stop;
+// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event, page-locked readback, logits, log-probabilities and upload
+// areas
+// and an array of feed cells; and per place for a copy of KV blocks an event, one more that orders it behind the compute stream
+// if it has another, and page-locked memory. Made at start, given back at stop;
 // nothing is made in between.
 //
 // Thread: the device actor's. Nothing here waits for the device.
@@ -20,6 +22,7 @@ struct CopyPlaces {
   std::uint32_t count = 0;
   std::uint32_t blocks = 0;     // that one place holds
   std::size_t block_bytes = 0;  // ModelDeviceFeed::kv_block_bytes
+  bool own_stream = false;
 };
 
 // Of one slot, as the model says: ModelDeviceFeed::cells_bytes and upload_bytes.
@@ -34,11 +37,12 @@ class Ring {
 
   // On an error what was already made is given back.
   Result<void> make();
-  // Idempotent. Error: what was not given back. While the stream still has work nothing is freed; call again later.
+  // Idempotent. Error: what was not given back. While a stream still has work nothing is freed; call again later.
   // On a lost device it goes on after an error and answers the first one.
   Result<void> destroy();
 
   device::Stream stream() const { return stream_; }
+  device::Stream copy_stream() const { return copy_stream_; }  // 0: copies go on stream()
   const std::vector<SlotHandles>& slots() const { return slots_; }
   const std::vector<CopyHandles>& places() const { return places_; }
   // Of a slot, or (after the slots) of a place.
@@ -62,7 +66,7 @@ class Ring {
   SlotBytes bytes_;
   std::uint32_t n_slots_;
   CopyPlaces copy_places_;
-  device::Stream stream_ = 0;
+  device::Stream stream_ = 0, copy_stream_ = 0;
   std::vector<SlotHandles> slots_;
   std::vector<CopyHandles> places_;
   Pool<StepResult> results_;

@@ -13,6 +13,7 @@ RouterShell::behavior_type RouterShell::make_behavior() {
       [this](const Completed& m) { handle(this, m); },
       [this](const Lora& m) { handle(this, m); },
       [this](const TableChanged& m) { handle(this, m); },
+      [this](const EventRecorded& m) { handle(this, m); },
       [this](const CopyDone& m) { handle(this, m); },
       [this](const StateWritten& m) { handle(this, m); },
       [this](const StateRead& m) { handle(this, m); },
@@ -24,6 +25,13 @@ RouterShell::behavior_type RouterShell::make_behavior() {
       },
       [this](const Ask&) { return core_.facts(); },
   };
+}
+
+void RouterShell::put(CopyBlocks&& m) {
+  if (peers_->copy_stream)
+    send_to(peers_->copy_stream, std::move(m));
+  else
+    send_to(peers_->stream, std::move(m));
 }
 
 void RouterShell::put(TornDown&& m) {

@@ -25,7 +25,8 @@ class RouterShell final : public Shell<RouterActor, RouterCore, RouterOutbox> {
   void put(LoraReply&& m) { send_to(peers_->lora, std::move(m)); }
   void put(ChangeTable&& m) { send_to(peers_->stream, std::move(m)); }
   void put(Saved&& m) { send_to(peers_->scheduler, std::move(m)); }
-  void put(CopyBlocks&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(RecordEvent&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(CopyBlocks&& m);
   void put(WriteState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(ReadState&& m) { send_to(peers_->spill, std::move(m)); }
   void put(DropState&& m) { send_to(peers_->spill, std::move(m)); }

@@ -41,6 +41,8 @@ enum class RouterFault : std::uint8_t {
   evict_in_use,       // R3: a snapshot is given up while a sequence reads it
   shift_snapshot,     // a snapshot is kept for the block before the one that it is of
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
+  wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
+  trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
 };
 
 struct RouterConfig {
@@ -69,10 +71,11 @@ struct RouterStats {
   std::uint64_t save_failures = 0;
   std::uint64_t restores = 0;  // sequences that came back
   std::uint64_t restore_failures = 0;
+  std::uint64_t marks = 0;  // events recorded for a copy on another stream to wait for
 };
 
 using RouterOutbox =
-    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
+    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, RecordEvent, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
 
 class RouterCore {
  public:
@@ -89,6 +92,7 @@ class RouterCore {
   void on(const Lora& m, TimeNs now, RouterOutbox& out);
   void on(const TableChanged& m, TimeNs now, RouterOutbox& out);
   void on(const Completed& m, TimeNs now, RouterOutbox& out);
+  void on(const EventRecorded& m, TimeNs now, RouterOutbox& out);
   void on(const CopyDone& m, TimeNs now, RouterOutbox& out);
   void on(const StateWritten& m, TimeNs now, RouterOutbox& out);
   void on(const StateRead& m, TimeNs now, RouterOutbox& out);

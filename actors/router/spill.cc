@@ -1,6 +1,11 @@
 // Saving a sequence's KV to a file and bringing it back, a piece at a time: device <-> a place's page-locked memory <->
 // the spill actor. A copy is a user of the blocks that it names, as a step is (R3); a place serves one sequence at a
 // time, and there are few of them (R11).
+//
+// On a stream of their own, copies are ordered behind the compute stream once per save and restore, by an event (R12). That is
+// enough: what is saved is settled and its sequence has no more steps; what is brought back goes into blocks that nothing in
+// flight names. The wait is for steps that failed half-way and may still write. Steps that come later need none, for they are
+// launched when the copies have completed.
 #include <algorithm>
 
 #include "actors/router/state.h"
@@ -34,7 +39,7 @@ SpillPlace* RouterCore::State::find_place(std::uint32_t index, SpillPlace::Use a
 
 std::uint32_t RouterCore::State::copies_in_flight() const {
   return static_cast<std::uint32_t>(std::count_if(places.begin(), places.end(), [](const SpillPlace& p) {
-    return p.use == SpillPlace::Use::copying_out || p.use == SpillPlace::Use::copying_in;
+    return p.ordering() || p.copying();
   }));
 }
 
@@ -63,11 +68,21 @@ void RouterCore::State::next_piece(SpillPlace& p) {
   p.count = std::min(p.handles.blocks, static_cast<std::uint32_t>(p.blocks.size()) - p.begin);
 }
 
-void RouterCore::State::start_copy(SpillPlace& p, bool to_host, RouterOutbox& out) {
+// The first copy of a save or a restore: behind what is on the compute stream by now.
+void RouterCore::State::begin_copy(SpillPlace& p, bool to_host, RouterOutbox& out) {
+  if (p.handles.order == 0) return start_copy(p, to_host, 0, out);
+  if (config.fault == RouterFault::wait_unrecorded) return start_copy(p, to_host, p.handles.order, out);
+  p.use = to_host ? SpillPlace::Use::ordering_out : SpillPlace::Use::ordering_in;
+  p.mark = {config.incarnation, next_mark++};
+  ++stats.marks;
+  out.push(RecordEvent{{}, p.mark, p.handles.place, p.handles.order});
+}
+
+void RouterCore::State::start_copy(SpillPlace& p, bool to_host, std::uint64_t after, RouterOutbox& out) {
   p.use = to_host ? SpillPlace::Use::copying_out : SpillPlace::Use::copying_in;
   p.copy = {config.incarnation, next_copy++};
   const auto begin = p.blocks.begin() + p.begin;
-  out.push(CopyBlocks{{}, p.copy, p.handles, to_host, {begin, begin + p.count}});
+  out.push(CopyBlocks{{}, p.copy, p.handles, to_host, {begin, begin + p.count}, after});
 }
 
 // The effect SaveSequenceState of a live sequence. Steps that name it went to the stream before, so the copy finds what
@@ -97,7 +112,7 @@ DeviceError RouterCore::State::save(RouterSequence& s, EffectOutcome& outcome, R
   if (p->holds) ++s.open_copies;
   next_piece(*p);
   const DeviceError wrong = release(s, outcome);
-  start_copy(*p, true, out);
+  begin_copy(*p, true, out);
   return wrong;
 }
 
@@ -182,6 +197,29 @@ void RouterCore::State::end_restore(SpillPlace& p, const Error& error, RouterOut
   out.push(std::move(answer));
 }
 
+void RouterCore::on(const EventRecorded& m, TimeNs, RouterOutbox& out) {
+  State& s = *s_;
+  SpillPlace* p = s.find_place(m.place, SpillPlace::Use::ordering_out, SpillPlace::Use::ordering_in);
+  if (p == nullptr || p->mark != m.mark) {
+    ++s.stats.late;
+    return;
+  }
+  if (m.error.code == ErrorCode::device_lost) s.lost = true;
+  const bool to_host = p->use == SpillPlace::Use::ordering_out;
+  DeviceError error{DeviceError::Phase::launch, m.error.code, 0, 0, m.error.what};
+  if (const ErrorCode code = s.refusal(); code != ErrorCode::none && error.code == ErrorCode::none)
+    error = failed(code, "the device is of no more use");
+  if (error.code == ErrorCode::none) {
+    s.start_copy(*p, to_host, p->handles.order, out);
+  } else if (to_host) {
+    s.end_save(*p, std::move(error), out);
+  } else {
+    if (!p->last_piece()) out.push(DropState{{}, p->state});
+    s.end_restore(*p, Error{error.code, error.what}, out);
+  }
+  settle_waiters(out);
+}
+
 void RouterCore::on(const CopyDone& m, TimeNs, RouterOutbox& out) {
   State& s = *s_;
   SpillPlace* p = s.find_place(m.place, SpillPlace::Use::copying_out, SpillPlace::Use::copying_in);
@@ -193,6 +231,9 @@ void RouterCore::on(const CopyDone& m, TimeNs, RouterOutbox& out) {
   const bool tearing = s.life != State::Life::open;
   // Part of a copy that could not be enqueued whole may still run, and use the place's memory.
   const bool retire = m.error.code != ErrorCode::none && m.error.phase == DeviceError::Phase::forward;
+  // On another stream than the steps' it may write its blocks at any time, and nothing will say when it is over: no step is safe.
+  if (retire && p->use == SpillPlace::Use::copying_in && p->handles.order != 0 && s.config.fault != RouterFault::trust_half_copy)
+    s.lost = true;
   DeviceError error = m.error;
   if (error.code == ErrorCode::none && tearing) error = failed(ErrorCode::closed, "the router is torn down");
   if (p->use == SpillPlace::Use::copying_out) {
@@ -234,7 +275,7 @@ void RouterCore::on(const StateWritten& m, TimeNs, RouterOutbox& out) {
     s.end_save(*p, failed(code, "the device is of no more use"), out);
   } else {
     s.next_piece(*p);
-    s.start_copy(*p, true, out);
+    s.start_copy(*p, true, 0, out);
   }
   settle_waiters(out);
 }
@@ -251,8 +292,10 @@ void RouterCore::on(const StateRead& m, TimeNs, RouterOutbox& out) {
   } else if (const ErrorCode code = s.refusal(); code != ErrorCode::none) {
     if (!p->last_piece()) out.push(DropState{{}, p->state});
     s.end_restore(*p, Error{code, "the device is of no more use"}, out);
+  } else if (p->begin == 0) {
+    s.begin_copy(*p, false, out);
   } else {
-    s.start_copy(*p, false, out);
+    s.start_copy(*p, false, 0, out);
   }
   settle_waiters(out);
 }
@@ -262,13 +305,14 @@ std::string RouterCore::State::check_places(std::vector<std::uint32_t>& copies) 
   for (const SpillPlace& p : places) {
     if (p.use == SpillPlace::Use::free || p.use == SpillPlace::Use::retired) continue;
     const RouterSequence& q = sequences[p.record];
-    const bool saving = p.use == SpillPlace::Use::copying_out || p.use == SpillPlace::Use::writing;
+    const bool reading = p.use == SpillPlace::Use::ordering_out || p.use == SpillPlace::Use::copying_out;
+    const bool saving = reading || p.use == SpillPlace::Use::writing;
     if (saving && p.holds) ++copies[p.record];
     if (saving && p.holds && (q.id != p.state || !q.fenced))
       return "R3: " + label(p.state) + " is being saved, and its record is another's or not fenced";
     if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released || !std::equal(p.blocks.begin(), p.blocks.end(), q.table.begin() + q.behind, q.table.end())))
       return "R3: " + label(p.state) + " is being brought back into blocks that its sequence does not hold";
-    if (p.use != SpillPlace::Use::copying_out) continue;
+    if (!reading) continue;
     for (std::uint32_t i = p.begin; i < p.begin + p.count; ++i)
       if (pool.class_of(p.blocks[i]) == device::BlockPool::Class::free)
         return "R3: block " + std::to_string(p.blocks[i]) + " is free, and a copy in flight reads it";

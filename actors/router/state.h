@@ -126,12 +126,17 @@ struct RingSlot {
 };
 
 // A place for one save or restore, and what it is at. A save holds its sequence's blocks until the last piece is copied.
+// Where copies have a stream of their own, the first of each save and restore is ordered behind the compute stream: that one
+// records the place's event, and only when it has said so is the copy sent, to wait for it (R12). What comes after a restore needs
+// no wait: its sequence is opened when its copies have completed.
 struct SpillPlace {
   enum class Use : std::uint8_t {
     free,
+    ordering_out,  // the compute stream is to record the event
     copying_out,
     writing,
     reading,
+    ordering_in,
     copying_in,
     retired,  // something may still use its memory: never used again
   };
@@ -141,6 +146,7 @@ struct SpillPlace {
   RequestId request;
   std::uint32_t record = 0;  // of the sequence that is saved, or brought back
   Ticket copy;
+  Ticket mark;  // of the event that is to be recorded
   std::vector<BlockId> blocks;
   std::uint32_t positions = 0;
   std::uint32_t first_block = 0;
@@ -148,6 +154,8 @@ struct SpillPlace {
   std::uint32_t count = 0;
   bool holds = false;  // save: counted in its sequence's open_copies
   bool last_piece() const { return begin + count == blocks.size(); }
+  bool ordering() const { return use == Use::ordering_out || use == Use::ordering_in; }
+  bool copying() const { return use == Use::copying_out || use == Use::copying_in; }
   void leave() { use = Use::free; }
 };
 
@@ -173,6 +181,7 @@ struct RouterCore::State {
   std::uint32_t in_flight = 0;
   std::vector<SpillPlace> places;
   std::uint64_t next_copy = 1;
+  std::uint64_t next_mark = 1;
   bool quiesce_pending = false;
   bool lost = false;
   enum class Life : std::uint8_t { open, tearing, closed } life = Life::open;
@@ -258,7 +267,8 @@ struct RouterCore::State {
   std::uint32_t busy_places() const;
   StatePiece piece_of(const SpillPlace& p) const;
   void next_piece(SpillPlace& p);
-  void start_copy(SpillPlace& p, bool to_host, RouterOutbox& out);
+  void begin_copy(SpillPlace& p, bool to_host, RouterOutbox& out);
+  void start_copy(SpillPlace& p, bool to_host, std::uint64_t after, RouterOutbox& out);
   DeviceError save(RouterSequence& s, EffectOutcome& outcome, RouterOutbox& out);
   void settle_save(SpillPlace& p);
   void end_save(SpillPlace& p, DeviceError error, RouterOutbox& out);

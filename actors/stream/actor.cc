@@ -6,10 +6,14 @@
 namespace troupe::actors {
 
 StreamShell::StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup)
-    : StreamActor::base(config), driver_(*setup.driver), model_(*setup.model), post_(Sender::stream, counts) {
+    : AtHome(config, counts->home),
+      driver_(*setup.driver),
+      model_(*setup.model),
+      announcer_(driver_),
+      copies_(driver_, model_, counts, setup.ring_slots, setup.copy_places),
+      post_(Sender::stream, counts) {
   keep_quiet(*this);
   for (std::uint32_t i = 0; i < setup.ring_slots; ++i) slots_.push_back(std::make_unique<Slot>(counts, i));
-  for (std::uint32_t i = 0; i < setup.copy_places; ++i) places_.push_back(std::make_unique<Slot>(counts, setup.ring_slots + i));
 }
 
 StreamShell::behavior_type StreamShell::make_behavior() {
@@ -17,7 +21,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
       [this](const Attach& m) {
         peers_ = m.peers;
         for (auto& slot : slots_) slot->device = peers_->device;
-        for (auto& place : places_) place->device = peers_->device;
+        copies_.attach(peers_->device);
       },
       [this](const AttachStream& m) {
         stream_ = m.stream;
@@ -27,6 +31,7 @@ StreamShell::behavior_type StreamShell::make_behavior() {
       [this](const Enqueue& m) { enqueue(m); },
       [this](const ChangeTable& m) { change(m); },
       [this](const CopyBlocks& m) { enqueue(m); },
+      [this](const RecordEvent& m) { record(m); },
       [this](const StopDevice&) {
         settle_all();
         return Done{};
@@ -108,62 +113,29 @@ Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
   } else {
     TROUPE_TRY(model_.sample_batch_to_feed(logits, view, target, step.slot.event, stream_));
   }
-  return announce_later(step.slot.event, slot);
+  return announcer_.ask(step.slot.event, stream_, slot);
 }
 
 // Of a step that could not be enqueued whole: its event behind what was enqueued of it, so that its slot is used again only
 // when the stream has passed that (R4).
 bool StreamShell::mark_end(const LaunchedStep& step, Slot& slot) {
-  return bound_ && driver_.record_event(step.slot.event, stream_) && announce_later(step.slot.event, slot);
-}
-
-// The event is recorded: EventDone follows when it completes.
-Result<void> StreamShell::announce_later(device::Event event, Slot& slot) {
-  if (polled_) return success();
-  const Result<void> asked = driver_.notify_event(event, stream_, {&StreamShell::announce, &slot});
-  if (asked || asked.error().code != ErrorCode::unsupported) return asked;
-  polled_ = true;
-  caf::anon_send(peers_->device, PollEvents{});
-  return success();
+  return bound_ && driver_.record_event(step.slot.event, stream_) && announcer_.ask(step.slot.event, stream_, slot);
 }
 
 void StreamShell::enqueue(const CopyBlocks& m) {
   post_.handling(m, now_ns());
-  Watch watch;
-  watch.ticket = m.copy;
-  watch.ring_slot = static_cast<std::uint32_t>(slots_.size()) + m.handles.place;
-  auto phase = DeviceError::Phase::launch;  // nothing is on the stream yet
-  Result<void> done = success();
-  if (m.handles.place < places_.size()) {
-    Slot& place = *places_[m.handles.place];
-    place.ticket = m.copy;
-    place.post.caused_by(post_.cause());
-    void* memory = reinterpret_cast<void*>(static_cast<std::uintptr_t>(m.handles.staging));
-    done = bind();
-    if (done) done = m.out ? model_.copy_blocks_out(m.blocks, memory, stream_) : model_.copy_blocks_in(m.blocks, memory, stream_);
-    if (done) {
-      phase = DeviceError::Phase::forward;
-      done = driver_.record_event(m.handles.event, stream_);
-      if (done) done = announce_later(m.handles.event, place);
-    }
-  } else {
-    done = Error{ErrorCode::internal, "the copy names place " + std::to_string(m.handles.place) + ", which does not exist"};
-  }
-  if (!done) watch.error = DeviceError{phase, done.error().code, 0, 0, done.error().what};
-  post_.send(peers_->device, std::move(watch), context());
+  post_.send(peers_->device, copies_.enqueue(m, stream_, bind(), post_.cause(), announcer_), context());
 }
 
-// On a thread of the driver.
-void StreamShell::announce(void* context, device::Event, ErrorCode status) {
-  Slot& slot = *static_cast<Slot*>(context);
-  EventDone m;
-  m.ticket = slot.ticket;
-  m.ring_slot = slot.ring_slot;
-  if (status != ErrorCode::none) {
-    m.error = DeviceError{DeviceError::Phase::readback, status, 0, 0,
-                          std::string("the device failed while it ran this: ") + troupe::name(status)};
-  }
-  slot.post.send(slot.device, std::move(m), nullptr);
+void StreamShell::record(const RecordEvent& m) {
+  post_.handling(m, now_ns());
+  EventRecorded recorded;
+  recorded.mark = m.mark;
+  recorded.place = m.place;
+  Result<void> done = bind();
+  if (done) done = driver_.record_event(m.event, stream_);
+  if (!done) recorded.error = done.error();
+  post_.send(peers_->router, std::move(recorded), context());
 }
 
 void StreamShell::settle(Slot& slot) {

@@ -4,13 +4,17 @@
 // computes; where the driver runs kernels, on a thread of its own, since launching them takes its time.
 //
 // A step's view points into its LaunchedStep, so that is kept until its ring slot is used again: by then the router
-// has seen the step settle (R4). Copies of KV blocks go the same way, in the same order (R12). That is also when the model hears fed_step_settled; at stop it hears it for the rest.
+// has seen the step settle (R4). That is also when the model hears fed_step_settled; at stop it hears it for the rest.
+//
+// Copies of KV blocks go the same way, in the same order, unless they have a stream of their own (copy_actor.h); then this actor
+// records the events that they wait for, behind what is on its stream, and says when one is recorded (R12).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "actors/stream/copies.h"
 #include "actors/wire.h"
 #include "device/model.h"
 
@@ -23,7 +27,7 @@ struct StreamSetup {
   std::uint32_t copy_places = 0;
 };
 
-class StreamShell final : public StreamActor::base {
+class StreamShell final : public AtHome<StreamActor> {
  public:
   StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup);
   const char* name() const override { return "stream"; }
@@ -31,15 +35,8 @@ class StreamShell final : public StreamActor::base {
   void on_exit() override;
 
  private:
-  // One slot of the ring. The driver's thread uses `post`, `ticket` and `device` from the moment notify_event returns
-  // until it has sent EventDone; this actor at any other time. The ring's rules keep the two apart.
-  struct Slot {
-    Slot(std::shared_ptr<Counts> counts, std::uint32_t index)
-        : post(Sender::driver, std::move(counts), static_cast<std::uint16_t>(index)), ring_slot(index) {}
-    Post post;
-    DeviceActor device;
-    Ticket ticket;
-    std::uint32_t ring_slot;
+  struct Slot : Announced {  // of the ring
+    using Announced::Announced;
     Shared<LaunchedStep> step;
     std::vector<Shared<LaunchedStep>> orphans;  // that the stream passes before this step
     bool enqueued = false;
@@ -51,20 +48,19 @@ class StreamShell final : public StreamActor::base {
   Result<void> enqueue(const LaunchedStep& step, Slot& slot);
   bool mark_end(const LaunchedStep& step, Slot& slot);
   void enqueue(const CopyBlocks& m);
-  Result<void> announce_later(device::Event event, Slot& slot);
+  void record(const RecordEvent& m);
   void settle(Slot& slot);
   void settle_all();
-  static void announce(void* context, device::Event event, ErrorCode status);
 
   device::Driver& driver_;
   device::ModelDeviceFeed& model_;
+  Announcer announcer_;
+  Copies copies_;
   std::shared_ptr<const Peers> peers_;
   Post post_;
   device::Stream stream_ = 0;
-  bool bound_ = false;   // this actor's thread, to the device
-  bool polled_ = false;  // the driver announces nothing
+  bool bound_ = false;  // this actor's thread, to the device
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::unique_ptr<Slot>> places_;  // of copies; numbered after the ring's slots
   std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
   // Steps whose enqueueing failed half-way, and no event could be recorded behind it. They wait for the next step that has one.
   std::vector<Shared<LaunchedStep>> orphans_;

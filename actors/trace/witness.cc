@@ -7,6 +7,7 @@ namespace troupe::actors::trace {
 namespace {
 
 constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requests of a run
+constexpr std::uint32_t kMostPlaces = 64;
 
 }  // namespace
 
@@ -122,8 +123,46 @@ void Witness::written(const std::string& at, BlockId block, SeqId by) {
     if (std::count(copy.blocks.begin(), copy.blocks.end(), block) > 0) clash("copy " + label(copy.ticket) + " in flight names");
 }
 
+Witness::Order* Witness::order_of(std::uint32_t place) {
+  if (place >= kMostPlaces) {
+    broken("R11: place " + std::to_string(place) + " for a copy: no runtime has so many");
+    return nullptr;
+  }
+  if (orders_.size() <= place) orders_.resize(place + 1);
+  return &orders_[place];
+}
+
+void Witness::record(const RecordEvent& m) {
+  if (Order* o = order_of(m.place)) *o = {m.mark, false, false};
+}
+
+void Witness::recorded(const EventRecorded& m) {
+  Order* o = order_of(m.place);
+  if (o != nullptr && m.error.code == ErrorCode::none && (o->mark == m.mark || !from_start_)) o->marked = true;
+}
+
+void Witness::read_state(const ReadState& m) {
+  Order* o = order_of(m.piece.place);
+  if (o != nullptr && m.piece.begin == 0) o->ordered = false;
+}
+
+// A copy on a stream of its own: the first of a save or a restore waits for the event that the compute stream has recorded for it.
+void Witness::order(const CopyBlocks& m) {
+  if (m.handles.order == 0) return;
+  Order* o = order_of(m.handles.place);
+  if (o == nullptr) return;
+  if (m.after != 0) {
+    if (m.after != m.handles.order || !o->marked) broken("R12: " + label(m) + " for an event that the compute stream has not recorded");
+    o->marked = false;
+    o->ordered = true;
+  } else if (!o->ordered && from_start_) {
+    broken("R12: " + label(m) + ": nothing orders it behind the compute stream");
+  }
+}
+
 void Witness::copy(const CopyBlocks& m) {
-  Copy c{m.copy, m.out, {}, m.blocks};
+  order(m);
+  Copy c{m.copy, m.out, {}, m.blocks, m.handles.order != 0};
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
@@ -142,6 +181,8 @@ void Witness::copy(const CopyBlocks& m) {
 void Witness::copy_done(const CopyDone& m) {
   const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.ticket == m.copy; });
   if (copy == copies_.end()) return;
+  // Nothing says when it is over, nor is it before the next step's work: it may write at any time.
+  if (m.error.code == ErrorCode::device_failed && m.error.phase == DeviceError::Phase::forward && copy->beside && !copy->out) return;
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
       s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
@@ -149,6 +190,8 @@ void Witness::copy_done(const CopyDone& m) {
 }
 
 void Witness::saved(const Saved& m) {
+  for (const Save& s : saves_)
+    if (s.seq == m.seq && s.place < orders_.size()) orders_[s.place].ordered = false;
   std::erase_if(saves_, [&](const Save& s) { return s.seq == m.seq; });
 }
 

@@ -5,7 +5,8 @@
 // It checks R2 (a row's position follows from its epoch, and the version of recurrent state that it reads is the one of that
 // position), R3 (no block is written that another sequence may still
 // read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
-// row that it names), R7 (who may fail) and R9 (what a step in flight names stays in the adapter table).
+// row that it names), R7 (who may fail), R9 (what a step in flight names stays in the adapter table) and R12 (a copy on another
+// stream waits for an event that is recorded).
 //
 // What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
@@ -32,6 +33,9 @@ class Witness {
   void enqueue(const LaunchedStep& step);
   void completed(const Completed& m);
   void change(const ChangeTable& m);
+  void record(const RecordEvent& m);
+  void recorded(const EventRecorded& m);  // as the router handles it
+  void read_state(const ReadState& m);
   void copy(const CopyBlocks& m);
   void copy_done(const CopyDone& m);
   void saved(const Saved& m);
@@ -92,7 +96,15 @@ class Witness {
     bool out = false;
     SeqId seq;  // out: that is saved
     std::vector<BlockId> blocks;
+    bool beside = false;  // on another stream than the steps'
   };
+  struct Order {  // by place
+    Ticket mark;           // that is to be recorded
+    bool marked = false;   // it is, and no copy has waited for it
+    bool ordered = false;  // the save or restore that the place is at has
+  };
+  Order* order_of(std::uint32_t place);
+  void order(const CopyBlocks& m);
   Sequence* find(SeqId seq);
   void written(const std::string& at, BlockId block, SeqId by);
   void broken(std::string what);
@@ -113,7 +125,8 @@ class Witness {
   std::vector<Slot> ring_;
   std::array<Past, 32> past_;
   std::vector<Save> saves_;
-  std::vector<Copy> copies_;  // in flight
+  std::vector<Copy> copies_;  // in flight, or may be
+  std::vector<Order> orders_;
   std::vector<std::uint32_t> hits_;
   std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
   std::vector<std::uint32_t> state_ends_;  // by version of recurrent state: as of which position it was written last

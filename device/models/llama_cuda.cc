@@ -106,6 +106,8 @@ class LlamaOnCuda final : public LlamaCudaModel {
   };
 
   Result<void> on_stream(Stream stream);
+  Result<void> open_cublaslt(std::uint32_t most_rows);
+  Result<void> layers_launched(Stream stream);
   Result<Flight*> take_flight(const StepView& step);
   bool by_graph(const StepShape& shape) const { return options_.max_graphs != 0 && shape.decode && shape.n_lora_runs == 0; }
   Result<void> forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens, Stream stream);
@@ -128,7 +130,8 @@ class LlamaOnCuda final : public LlamaCudaModel {
   LlamaWeights weights_;  // on the device
   const double* inv_freq_ = nullptr;
   kernels::CudaKernelsOptions kernel_options_;
-  std::unique_ptr<kernels::Kernels> kernels_;  // on native_
+  std::unique_ptr<kernels::CublasLt> cublaslt_;  // null: our own kernels make every product
+  std::unique_ptr<kernels::Kernels> kernels_;    // on native_
   void* native_ = nullptr;
   kernels::KvCache kv_;
   kernels::BlockTables tables_;
@@ -175,6 +178,7 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   TROUPE_TRY(const auto target, driver_.kernel_target());
   // How one mma rounds inside is the machine's own.
   info_ = llama_info(c, weights, o, "cuda/" + target + "/bf16/kv-bf16");
+  info_.streams = 2;
 
   TROUPE_TRY(weights_, on_device(weights, c, memory_, driver_));
   TROUPE_TRY(double* const inv_freq, memory_.get<double>(c.inv_freq.size()));
@@ -206,8 +210,44 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
     kernel_options_.max_lora_rank = o.max_lora_rank;
     TROUPE_TRY(kernel_options_.lora_shrunk, memory_.get<float>(kernels::lora_scratch_floats(o.max_step_tokens, o.max_lora_rank)));
   }
+  if (o.gemm == Gemm::cublaslt) {
+    TROUPE_TRY(open_cublaslt(std::max(o.max_step_tokens, o.max_rows)));
+  }
   lora_runs_.resize(o.max_rows);
   flights_.resize(std::size_t{o.max_depth} + 1);
+  return success();
+}
+
+Result<void> LlamaOnCuda::open_cublaslt(std::uint32_t most_rows) {
+  const auto bf16 = [](const kernels::Weight& w) { return w.format == kernels::Format::bf16; };
+  bool any = bf16(weights_.output);
+  for (const LlamaLayer& l : weights_.layers)
+    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) any = any || bf16(*w);
+  if (!any) {
+    return Error{ErrorCode::unsupported, "cuBLASLt would make the products of BF16 weights, and this model has none (" + info_.arithmetic_id +
+                                             "): leave --gemm cublaslt out; quantized weights stay with our own kernels"};
+  }
+  auto opened = kernels::open_cublaslt(options_.cublaslt);
+  if (opened.library == nullptr) {
+    return Error{ErrorCode::unsupported, "--gemm cublaslt: " + opened.why +
+                                             "; install cuBLAS of CUDA 12 or 13, name its libcublasLt in TROUPE_CUBLASLT, or leave the "
+                                             "option out: our own kernels need no library"};
+  }
+  cublaslt_ = std::move(opened.library);
+  const std::size_t widest = std::max({config_.width, config_.q_width(), config_.ffn});
+  TROUPE_TRY(kernel_options_.rounded, memory_.get<std::uint16_t>(most_rows * widest));
+  TROUPE_TRY(std::byte* const workspace, memory_.get<std::byte>(kernels::kCublasLtWorkspace));
+  cublaslt_->use_workspace(workspace);
+  kernel_options_.cublaslt = cublaslt_.get();
+  info_.arithmetic_id += "/cublaslt";
+  return success();
+}
+
+// Of layers(): whether all of it was launched.
+Result<void> LlamaOnCuda::layers_launched(Stream stream) {
+  TROUPE_TRY(driver_.launched(stream));
+  if (cublaslt_ == nullptr) return success();
+  if (std::string failure = cublaslt_->take_failure(); !failure.empty()) return Error{ErrorCode::device_failed, std::move(failure)};
   return success();
 }
 
@@ -313,7 +353,7 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
     return replay(n_rows, step.ticket, feed, stream);
   }
   layers(feed, n_tokens, shape.n_outputs, shape.n_lora_runs);
-  return driver_.launched(stream);
+  return layers_launched(stream);
 }
 
 void LlamaOnCuda::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs) {
@@ -333,7 +373,7 @@ Result<void> LlamaOnCuda::replay(std::uint32_t size, Ticket ticket, const kernel
   }
   if (graph == 0) {
     layers(feed, size, size);
-    return driver_.launched(stream);
+    return layers_launched(stream);
   }
   ++figures_.replayed;
   return driver_.graph_launch(graph, stream);
@@ -355,7 +395,7 @@ Result<std::optional<Graph>> LlamaOnCuda::capture(std::uint32_t size, const kern
   };
   if (auto begun = driver_.graph_capture_begin(stream); !begun) return refused(begun.error());
   layers(feed, size, size);
-  const auto launched = driver_.launched(stream);
+  const auto launched = layers_launched(stream);
   auto graph = driver_.graph_capture_end(stream);
   if (!graph) return refused(graph.error());
   if (!launched) {
@@ -416,15 +456,15 @@ Result<void> LlamaOnCuda::check_copy(std::span<const BlockId> blocks) const {
 
 Result<void> LlamaOnCuda::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
-  TROUPE_TRY(on_stream(stream));
-  kernels::launch_read_blocks(kv_, blocks, to, native_);
+  TROUPE_TRY(void* const native, driver_.native_stream(stream));
+  kernels::launch_read_blocks(kv_, blocks, to, native);
   return driver_.launched(stream);
 }
 
 Result<void> LlamaOnCuda::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
-  TROUPE_TRY(on_stream(stream));
-  kernels::launch_write_blocks(kv_, blocks, from, native_);
+  TROUPE_TRY(void* const native, driver_.native_stream(stream));
+  kernels::launch_write_blocks(kv_, blocks, from, native);
   return driver_.launched(stream);
 }
 

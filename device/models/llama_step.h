@@ -18,6 +18,10 @@
 
 namespace troupe::device {
 
+// CUDA: who makes the products of BF16 weights. cublaslt: NVIDIA's library, whose bits depend on the shape of a product, so that
+// R1 does not hold; quantized weights stay with our kernels.
+enum class Gemm : std::uint8_t { own, cublaslt };
+
 struct LlamaOptions {
   bool exact = false;    // host: F32 activations and KV; else 8-bit activations and 16-bit KV
   unsigned threads = 1;  // host: that compute, the stream's own included
@@ -33,6 +37,8 @@ struct LlamaOptions {
   std::uint32_t context_limit = 0;                  // at most the model's context; 0 = the model's
   Shared<TokenTable> tokens;                        // for ModelInfo
   kernels::Target target = kernels::best_target();  // host; all give the same bits
+  Gemm gemm = Gemm::own;                            // host: own
+  std::string cublaslt;                             // the library's path; empty: where it is found
   std::uint32_t ssm_states = 0;                     // of a hybrid model: versions of recurrent state; 0 = depth + 1 for each slot
   std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
 };

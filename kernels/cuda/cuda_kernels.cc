@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 
+#include <utility>
+
 #include "kernels/cuda/families.h"
 
 namespace troupe::kernels {
@@ -41,8 +43,17 @@ class CudaKernels final : public Kernels {
     launch_norm_heads(x, stride, gain, n_rows, n_heads, width, eps, o_.stream);
   }
 
-  void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t) override {
-    for (const MatmulJob& job : jobs) launch_matmul(job, x, n_rows, o_.stream);
+  void matmul(std::span<const MatmulJob> jobs, const float* x, std::uint32_t n_rows, std::uint32_t cols) override {
+    bool rounded = false;
+    for (const MatmulJob& job : jobs) {
+      if (o_.cublaslt == nullptr || job.w.format != Format::bf16) {
+        launch_matmul(job, x, n_rows, o_.stream);
+        continue;
+      }
+      if (!std::exchange(rounded, true)) launch_round_bf16(x, o_.rounded, std::size_t{n_rows} * cols, o_.stream);
+      o_.cublaslt->multiply({job.w.data, job.w.rows, job.w.cols, o_.rounded, n_rows, job.y, job.stride, job.add}, o_.stream);
+      if (job.bias != nullptr) launch_add_bias(job.y, job.stride, job.bias, job.w.rows, n_rows, o_.stream);
+    }
   }
 
   void lora(std::span<const LoraJob> jobs, std::span<const LoraRun> runs, const float* x, std::uint32_t cols) override {

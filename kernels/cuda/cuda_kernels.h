@@ -2,7 +2,7 @@
 // arguments (rows, ids, cell arrays, inverse frequencies too) is device memory that stays until the step has settled. All
 // scratch is the caller's; nothing is allocated here, and nothing is asked of CUDA but launches, so calls can be captured
 // into a graph; the runs of lora() are then a part of it. Which tiles and which attention run depends on the number of tokens alone, and no
-// bit depends on it.
+// bit depends on it, unless a library makes the products.
 //
 // Thread: the one that owns the stream.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/kernels.h"
 
@@ -25,6 +26,8 @@ struct CudaKernelsOptions {
   float* lora_shrunk = nullptr;          // lora_scratch_floats(tokens of a step, max_lora_rank) of device memory
   float* sample_work = nullptr;            // [rows that sample][vocabulary] of device memory
   std::uint32_t* sample_counts = nullptr;  // the same, zeroed before the first step
+  CublasLt* cublaslt = nullptr;          // makes the products of BF16 weights; null: our own do
+  std::uint16_t* rounded = nullptr;      // with it: BF16 [largest n_rows of a matmul][widest cols] of device memory
 };
 
 // head_dim of every KV cache: even, up to 256.

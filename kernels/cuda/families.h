@@ -66,6 +66,10 @@ void launch_silu_mul(float* gate, const float* up, std::size_t n, CudaStream str
 // matmul.cu: one job. Tiles of more rows of x for larger calls; tile_rows overrides it (8, 16, 32 or 64; tests).
 void launch_matmul(const MatmulJob& job, const float* x, std::uint32_t n_rows, CudaStream stream, std::uint32_t tile_rows = 0);
 
+// gemm_edges.cu: n floats as BF16, to nearest even; and a bias onto rows of y that are `stride` apart.
+void launch_round_bf16(const float* x, std::uint16_t* to, std::size_t n, CudaStream stream);
+void launch_add_bias(float* y, std::size_t stride, const float* bias, std::uint32_t rows, std::uint32_t n_rows, CudaStream stream);
+
 // lora.cu: two launches for each kLoraJobs jobs and 128 runs. jobs and runs are host memory, read before the call returns (so a
 // captured call keeps them); what they point to is the device's. No slot of a run has a rank above max_rank. shrunk:
 // lora_scratch_floats of scratch, for the tokens of a step.

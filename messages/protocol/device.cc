@@ -15,8 +15,13 @@ std::string label(const Watch& x) {
 }
 std::string label(const EventDone& x) { return or_error("EventDone " + bracketed(x.ticket, x.ring_slot), x.error, "ok"); }
 std::string label(const Completed& x) { return fmt::format("Completed slot={} {}", x.ring_slot, of(x.result)); }
+std::string label(const RecordEvent& x) { return fmt::format("RecordEvent {} place={}", label(x.mark), x.place); }
+std::string label(const EventRecorded& x) {
+  return or_error(fmt::format("EventRecorded {} place={}", label(x.mark), x.place), x.error, "ok");
+}
 std::string label(const CopyBlocks& x) {
-  return fmt::format("CopyBlocks {} {} place={} n={}", label(x.copy), x.out ? "out" : "in", x.handles.place, x.blocks.size());
+  return fmt::format("CopyBlocks {} {} place={} n={}{}", label(x.copy), x.out ? "out" : "in", x.handles.place, x.blocks.size(),
+                     x.after != 0 ? " waits" : "");
 }
 std::string label(const CopyDone& x) { return or_error(fmt::format("CopyDone {} place={}", label(x.copy), x.place), x.error, "ok"); }
 std::string label(const ReadSlot& x) {

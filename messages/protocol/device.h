@@ -21,6 +21,7 @@ struct CopyHandles {
   std::uint64_t staging = 0;
   std::uint32_t blocks = 0;
   std::uint64_t block_bytes = 0;  // of one KV block, over all layers
+  std::uint64_t order = 0;        // an event that orders a copy behind the compute stream; 0: copies go on that stream themselves
 };
 struct RingReady {  // device actor -> router, once at start
   TraceCtx ctx;
@@ -54,14 +55,29 @@ struct Completed {
   std::uint32_t ring_slot = 0;
   Shared<StepResult> result;
 };
-// KV blocks to or from page-locked memory, in the order of the stream. Watched and announced as a step is, with the
-// ring slot ring_slots + place.
+// Router -> stream actor of the compute stream: record the event behind all that is on the stream, and say so. Only then may
+// another stream be told to wait for it: a wait for an event that is not recorded waits for nothing.
+struct RecordEvent {
+  TraceCtx ctx;
+  Ticket mark;  // the router's count of marks
+  std::uint32_t place = 0;
+  std::uint64_t event = 0;
+};
+struct EventRecorded {
+  TraceCtx ctx;
+  Ticket mark;
+  std::uint32_t place = 0;
+  Error error;  // it is not: device_failed, device_lost
+};
+// KV blocks to or from page-locked memory, in the order of the stream: the compute stream, or one of their own. Watched and
+// announced as a step is, with the ring slot ring_slots + place.
 struct CopyBlocks {
   TraceCtx ctx;
   Ticket copy;  // the router's count of copies, apart from that of steps
   CopyHandles handles;
   bool out = false;  // from the device
   std::vector<BlockId> blocks;
+  std::uint64_t after = 0;  // what the stream waits for first: an event that another stream has recorded (EventRecorded); 0 = nothing
 };
 struct CopyDone {  // device actor -> router; device_failed of phase forward: part of it may still be on the stream
   TraceCtx ctx;
@@ -78,13 +94,15 @@ struct ReadSlot {  // outbox of the device core only: read the ring slot and sen
   std::uint32_t n_logprobs = 0;
 };
 
-template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes); }
+template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes, x.order); }
 template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
 template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
 template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream, x.n_logprobs); }
 template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
 template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
-template <class I> auto inspect(I& f, CopyBlocks& x) { return f(x.ctx, x.copy, x.handles, x.out, x.blocks); }
+template <class I> auto inspect(I& f, RecordEvent& x) { return f(x.ctx, x.mark, x.place, x.event); }
+template <class I> auto inspect(I& f, EventRecorded& x) { return f(x.ctx, x.mark, x.place, x.error); }
+template <class I> auto inspect(I& f, CopyBlocks& x) { return f(x.ctx, x.copy, x.handles, x.out, x.blocks, x.after); }
 template <class I> auto inspect(I& f, CopyDone& x) { return f(x.ctx, x.copy, x.place, x.error); }
 template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.n_logprobs); }
 
@@ -93,6 +111,8 @@ std::string label(const Enqueue& x);
 std::string label(const Watch& x);
 std::string label(const EventDone& x);
 std::string label(const Completed& x);
+std::string label(const RecordEvent& x);
+std::string label(const EventRecorded& x);
 std::string label(const CopyBlocks& x);
 std::string label(const CopyDone& x);
 std::string label(const ReadSlot& x);

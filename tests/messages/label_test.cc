@@ -171,7 +171,10 @@ TEST(Label, MessagesOfTheDevice) {
   EXPECT_EQ(label(RingReady{kCtx, {{}, {}, {}}, {}}), "RingReady{n=3}");
   EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), true, {3, 4}}), "CopyBlocks t1.9 out place=1 n=2");
   EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}}), "CopyBlocks t1.9 in place=1 n=1");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}, 8}), "CopyBlocks t1.9 in place=1 n=1 waits");
   EXPECT_EQ(label(CopyDone{kCtx, {1, 9}, 1, {}}), "CopyDone t1.9 place=1 ok");
+  EXPECT_EQ(label(RecordEvent{kCtx, {1, 9}, 1, 8}), "RecordEvent t1.9 place=1");
+  EXPECT_EQ(label(EventRecorded{kCtx, {1, 9}, 1, {}}), "EventRecorded t1.9 place=1 ok");
   EXPECT_EQ(label(piece()), "s1.5 blocks 1+4/7");
   EXPECT_EQ(label(WriteState{kCtx, piece()}), "WriteState s1.5 blocks 1+4/7");
   EXPECT_EQ(label(ReadState{kCtx, piece()}), "ReadState s1.5 blocks 1+4/7");

@@ -16,7 +16,7 @@ inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_
 
 inline DeviceFacts facts() {
   return {.total_blocks = 64, .free_blocks = 10, .used_blocks = 50, .cached_blocks = 2, .fenced_blocks = 2, .total_slots = 8, .free_slots = 3,
-          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_sequences = 1, .ssm_snapshots = 2};
+          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_snapshots = 2, .ssm_sequences = 1};
 }
 inline Request request() {
   Request r;
@@ -63,7 +63,7 @@ inline LaunchedStep launched() {
   return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
           .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}};
 }
-inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7}; }
+inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8}; }
 inline StatePiece piece() {
   return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
 }
@@ -159,7 +159,8 @@ template <class F> void for_each_sample(F&& f) {
   f(copy_handles()), f(RingReady{kCtx, {launched().slot, {}}, {copy_handles()}}), f(Enqueue{kCtx, Shared<LaunchedStep>::of(launched())});
   f(Watch{kCtx, kTicket, 1, 4, 2, kDeviceError}), f(EventDone{kCtx, kTicket, 1, kDeviceError});
   f(Completed{kCtx, 1, Shared<StepResult>::of(failed_result())}), f(ReadSlot{kTicket, 1, 4, 2, kDeviceError});
-  f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {3, 4}}), f(CopyDone{kCtx, kTicket, 1, kDeviceError});
+  f(RecordEvent{kCtx, kTicket, 1, 8}), f(EventRecorded{kCtx, kTicket, 1, {ErrorCode::device_failed, "no"}});
+  f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {3, 4}, 8}), f(CopyDone{kCtx, kTicket, 1, kDeviceError});
   f(piece()), f(WriteState{kCtx, piece()}), f(StateWritten{kCtx, 1, kSeq, {ErrorCode::io_failed, "full"}});
   f(ReadState{kCtx, piece()}), f(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "short"}}), f(DropState{kCtx, kSeq});
   f(Sample{kCtx, Shared<SampleBatch>::of(sample_batch())}), f(Sampled{kCtx, Shared<SampledBatch>::of(sampled_batch())});

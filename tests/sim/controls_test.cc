@@ -24,6 +24,7 @@ std::uint64_t found(const Control& control, std::string& violation) {
   for (std::uint64_t seed = 1; seed <= control.seeds; ++seed) {
     Scenario s = make_scenario(seed);
     if (control.faults.spill == SpillFault::trust_files) s.world.files.damages = {1, 2, 3, 4};  // few lives have any by themselves
+    if (control.faults.router == RouterFault::trust_half_copy) s.world.device.copy_half = {2, 3, 4};  // likewise
     violation = run_scenario(s, control.faults).violation;
     if (!violation.empty()) return seed;
   }
@@ -52,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                                          Control{"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, 100},
                                          Control{"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, 100},
                                          Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, 100},
+                                         Control{"WaitUnrecorded", {{}, RouterFault::wait_unrecorded, {}}, 100},
+                                         Control{"TrustHalfCopy", {{}, RouterFault::trust_half_copy, {}}, 2000},
                                          Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
                                          Control{"KeepOverrunsCounts", {.append_history = true}, 300},
                                          Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),

@@ -68,6 +68,8 @@ enum class Path : std::uint8_t {
   read_errors,
   damaged_files,
   copy_errors,
+  copies_ordered,
+  mark_errors,
   retries,
   failed_rows,
   count,
@@ -129,6 +131,8 @@ inline const char* name(Path path) {
                                           "read_errors",
                                           "damaged_files",
                                           "copy_errors",
+                                          "copies_ordered",
+                                          "mark_errors",
                                           "retries",
                                           "failed_rows"};
   static_assert(sizeof names / sizeof *names == static_cast<std::size_t>(Path::count));

@@ -19,7 +19,7 @@
 namespace troupe::sim {
 
 // Who takes part. The first three are the front and there once, the others belong to a Part.
-enum class Actor : std::uint8_t { edge, dispatcher, delivery, scheduler, router, stream, device, sampler, spill, lora, loader, count };
+enum class Actor : std::uint8_t { edge, dispatcher, delivery, scheduler, router, stream, device, sampler, spill, lora, loader, copy_stream, count };
 inline constexpr std::size_t kActors = static_cast<std::size_t>(Actor::count);
 
 struct PartConfig {
@@ -47,8 +47,8 @@ struct Part {
         lora(c.lora, model) {}
 
   const ReplicaRef ref;
-  bool dead = false;    // nothing of it takes up a message any more; what it sent is under way
-  bool frozen = false;  // it takes none up, and nobody is told
+  bool dead = false;       // nothing of it takes up a message any more; what it sent is under way
+  bool frozen = false;     // it takes none up, and nobody is told
   std::uint32_t slow = 1;  // its device gets on about once in so many turns
   SimDevice device;
   actors::trace::Witness witness;
@@ -67,6 +67,8 @@ struct Part {
   actors::LoraOutbox lora_out;
   std::optional<TimeNs> timers[kActors];
   std::map<AdapterRef, std::string> loaded;  // which file a generation holds
+  std::map<std::uint64_t, bool> answered;    // LoRA commands, and whether they were done
+  bool unsafe = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::uint32_t refusals = 0;                // launches refused since anything else happened
 };
 

@@ -30,6 +30,10 @@ class Maker {
                       {ClientEvent::Kind::drain, below(30), 0, 0});
     if (one_in(2)) faults(s.world.device);
     if (!one_in(3)) spill(s);
+    // Not drawn: the same seeds keep their lives.
+    const std::uint64_t h = seed * 0xD1342543DE82EF95u;
+    s.world.device.copy_stream = s.world.device.spill_places > 0 && (h >> 33 & 1) != 0;
+    if ((h >> 34 & 15) == 0) s.world.device.mark_errors = {1 + (h >> 38 & 3)};
     return s;
   }
 
@@ -268,6 +272,7 @@ void count(World& w, Coverage& c) {
   const SimFiles::Faults& io = w.files().faults();
   c.add(Path::write_errors, io.write), c.add(Path::disk_full, io.full), c.add(Path::read_errors, io.read);
   c.add(Path::damaged_files, io.damaged), c.add(Path::copy_errors, w.device().faults().copy);
+  c.add(Path::copies_ordered, r.marks), c.add(Path::mark_errors, w.device().faults().mark);
   c.add(Path::behind_window, r.behind_window), c.add(Path::behind_window_fenced, r.behind_window_fenced);
   const SimDevice::Faults& f = w.device().faults();
   c.add(Path::step_failed_early, f.failed_early), c.add(Path::step_failed_late, f.failed_late), c.add(Path::nan_rows, f.nan);

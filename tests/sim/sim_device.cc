@@ -92,6 +92,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
       history_(o.n_slots, std::vector<Token>(o.context)),
       appended_(o.n_slots),
       staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
+      marks_(o.spill_places),
       adapters_(o.max_loras + 2) {
   adapters_[0].shown = true;
   for (Slot& s : slots_) {
@@ -115,6 +116,7 @@ std::vector<CopyHandles> SimDevice::places() {
     places[i].staging = reinterpret_cast<std::uintptr_t>(staging_[i].data());
     places[i].blocks = options_.spill_blocks;
     places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
+    places[i].order = options_.copy_stream ? 100 + i : 0;
   }
   return places;
 }
@@ -260,8 +262,8 @@ Error SimDevice::change(const ChangeTable& m) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({m.step, {}}), DeviceError{};
-  if (half) queue_.push_back({m.step, {}});
+  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({.step = m.step}), DeviceError{};
+  if (half) queue_.push_back({.step = m.step});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
@@ -269,7 +271,9 @@ DeviceError SimDevice::enqueue(const Enqueue& m) {
 DeviceError SimDevice::enqueue(const CopyBlocks& m) {
   const std::uint64_t copy = m.copy.step;
   const bool refused = options_.copy_refused.count(copy) > 0, half = options_.copy_half.count(copy) > 0;
-  if (!refused) queue_.push_back({{}, m});
+  Work work{.copy = m};
+  if (m.after != 0) work.marks_before = marks_[m.handles.place].recorded;  // as CUDA: of what is recorded by now
+  if (!refused) (options_.copy_stream ? copies_ : queue_).push_back(std::move(work));
   if (!refused && !half) return {};
   ++faults_.copy;
   return {half ? DeviceError::Phase::forward : DeviceError::Phase::launch, ErrorCode::device_failed, 0, 0,
@@ -297,9 +301,21 @@ std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
   return done;
 }
 
-std::optional<EventDone> SimDevice::run_head() {
-  const Work work = std::move(queue_.front());
-  queue_.pop_front();
+Error SimDevice::record(const RecordEvent& m) {
+  if (options_.mark_errors.count(m.mark.step) > 0) {
+    ++faults_.mark;
+    return {ErrorCode::device_failed, "the event could not be recorded (injected)"};
+  }
+  ++marks_[m.place].recorded;
+  queue_.push_back({.mark = m.place});
+  return {};
+}
+
+std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
+  std::deque<Work>& from = copies_runnable() && (!steps_runnable() || pick % 2 == 1) ? copies_ : queue_;
+  const Work work = std::move(from.front());
+  from.pop_front();
+  if (work.mark) return ++marks_[*work.mark].complete, std::nullopt;
   if (!work.step) return run_copy(work.copy);
   const Shared<LaunchedStep>& step = work.step;
   const std::uint64_t number = step->ticket.step;

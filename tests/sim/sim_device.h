@@ -1,4 +1,5 @@
-// One device stream with a model on it, simulated: steps run in order, when the World says so. The model's next token
+// One device stream with a model on it, simulated: steps run in order, when the World says so; with `copy_stream`, copies run on
+// a second one, in their order, ordered against the steps by what they wait for alone. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
 // table: that of the position before, and that of an earlier one or with a window of all in it. So a block that was given
 // away too early, a wrong table entry, a missing write or a wrong position shows up as a wrong token; a row whose window
@@ -36,6 +37,7 @@ struct SimDeviceOptions {
   std::uint32_t max_loras = 0;
   std::uint32_t spill_places = 0;
   std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
+  bool copy_stream = false;
   // Faults, by step number.
   std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
   std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
@@ -48,6 +50,7 @@ struct SimDeviceOptions {
   std::set<std::uint64_t> copy_errors;                         // by the count of copies: fails when it is run
   std::set<std::uint64_t> copy_refused;                        // is not enqueued
   std::set<std::uint64_t> copy_half;                           // is enqueued, and its event is never recorded
+  std::set<std::uint64_t> mark_errors;                         // by the count of marks: is not recorded
   std::uint64_t lose_at = 0;                                   // from this step on the device is lost; 0 = never
 };
 
@@ -75,13 +78,12 @@ class SimDevice {
   // The error, if enqueueing fails.
   DeviceError enqueue(const Enqueue& m);
   DeviceError enqueue(const CopyBlocks& m);
-  // Whether the oldest step or copy that was enqueued can go on.
-  bool runnable() const {
-    return !queue_.empty() && !(options_.hang_at != 0 && queue_.front().step && queue_.front().step->ticket.step >= options_.hang_at);
-  }
-  bool hung() const { return !queue_.empty() && !runnable(); }
-  // Runs it. None: its event was never recorded.
-  std::optional<EventDone> run_head();
+  Error record(const RecordEvent& m);  // on the steps' stream
+  // Whether the oldest work of a stream can go on.
+  bool runnable() const { return steps_runnable() || copies_runnable(); }
+  bool hung() const { return !queue_.empty() && !steps_runnable(); }
+  // Runs it; `pick` chooses the stream where both can. None: it has no event that anybody asks for.
+  std::optional<EventDone> run_head(std::uint64_t pick);
   // Adapters: into memory that the table does not show (an error if the path begins with "bad"), and the table.
   Error load(const LoadAdapter& m);
   Error change(const ChangeTable& m);
@@ -90,7 +92,7 @@ class SimDevice {
 
   // How often each fault struck.
   struct Faults {
-    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0, copy = 0;
+    std::uint64_t failed_early = 0, failed_late = 0, nan = 0, event = 0, readback = 0, enqueue = 0, half = 0, lost = 0, copy = 0, mark = 0;
     std::uint64_t missing = 0;  // rows that read or wrote where their table has no block
   };
   const Faults& faults() const { return faults_; }
@@ -108,10 +110,21 @@ class SimDevice {
     std::vector<float> logits;
     std::vector<ReadLogprobs> logprobs;
   };
-  struct Work {  // a step, or a copy
-    Shared<LaunchedStep> step;
-    CopyBlocks copy;
+  struct Work {  // a step, a mark, or a copy
+    Shared<LaunchedStep> step{};
+    CopyBlocks copy{};
+    std::optional<std::uint32_t> mark{};  // of this place
+    std::uint64_t marks_before = 0;       // copy: how often its place's event has to be complete
   };
+  struct Mark {  // by place; how often its event was recorded, and was complete
+    std::uint64_t recorded = 0, complete = 0;
+  };
+  bool steps_runnable() const {
+    return !queue_.empty() && !(options_.hang_at != 0 && queue_.front().step && queue_.front().step->ticket.step >= options_.hang_at);
+  }
+  bool copies_runnable() const {
+    return !copies_.empty() && marks_[copies_.front().copy.handles.place].complete >= copies_.front().marks_before;
+  }
   std::optional<EventDone> run_copy(const CopyBlocks& m);
   void run_row(const LaunchedStep& step, std::uint32_t i);
   void sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state);
@@ -130,7 +143,8 @@ class SimDevice {
   kernels::ThreadPool threads_{1};
   kernels::Sample sample_{threads_};
   std::vector<std::vector<std::uint64_t>> staging_;  // by place
-  std::deque<Work> queue_;
+  std::deque<Work> queue_, copies_;  // copies_: with a stream of their own
+  std::vector<Mark> marks_;
   bool lost_ = false;
   struct Adapter {
     std::uint64_t content = 0;

@@ -8,12 +8,14 @@
 namespace troupe::sim {
 namespace {
 
+// Every other seed has a stream for copies.
 WorldOptions pressed(std::uint64_t seed, std::uint32_t depth) {
   WorldOptions o;
   o.seed = seed;
   o.depth = depth;
   o.device.kv_blocks = 20;
   o.device.spill_places = 2;
+  o.device.copy_stream = seed % 2 == 1;
   return o;
 }
 
@@ -48,20 +50,24 @@ std::string run(World& world, const std::vector<Request>& requests, const std::m
 }
 
 TEST(Spill, StreamsAreTheUndisturbedOnesAtEveryDepth) {
-  std::uint64_t restores = 0, preemptions = 0;
+  std::uint64_t restores = 0, preemptions = 0, marks = 0;
   for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     const auto requests = workload(seed, {});
     const auto right = undisturbed(requests);
     for (const std::uint32_t depth : {1u, 2u, 4u, 8u}) {
-      World world(pressed(seed * 10 + depth, depth));
+      WorldOptions o = pressed(seed, depth);
+      o.seed = seed * 10 + depth;
+      World world(o);
       ASSERT_EQ(run(world, requests, right), "") << "seed " << seed << " depth " << depth;
       const auto& stats = world.scheduler().stats();
+      marks += world.router().stats().marks;
       restores += stats.restores;
       preemptions += stats.preemptions;
       EXPECT_EQ(stats.spill_failures + stats.restore_failures, 0u);
     }
   }
   EXPECT_GT(restores, 100u);
+  EXPECT_GT(marks, 100u);
   EXPECT_GT(restores * 2, preemptions) << "most of the preempted have blocks worth saving";
 }
 

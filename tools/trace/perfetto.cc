@@ -16,7 +16,7 @@ using namespace actors::trace;
 
 namespace {
 
-constexpr int kStreamTrack = 90;
+constexpr int kStreamTrack = 90, kCopyTrack = 91;
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -50,6 +50,7 @@ class Exporter {
   }
   double us(TimeNs t) const { return static_cast<double>(t - start_) / 1e3; }
   static int track_of(const Party& p) { return static_cast<int>(p.sender) & 63; }
+  static int track_of(const DeviceSpan& s) { return s.beside ? kCopyTrack : kStreamTrack; }
   void name_track(int id, const std::string& name) {
     if (std::exchange(named_[id], true)) return;
     add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", id, quoted(name)));
@@ -57,7 +58,7 @@ class Exporter {
   }
   void slice(int track, const Span& s, const std::string& name, const std::string& args) {
     add(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{{}}}}})", track, us(s.begin),
-                    static_cast<double>(s.end - s.begin) / 1e3, track == kStreamTrack ? "device" : "actor", quoted(name), args));
+                    static_cast<double>(s.end - s.begin) / 1e3, track >= kStreamTrack ? "device" : "actor", quoted(name), args));
   }
 
   void handled() {
@@ -86,13 +87,13 @@ class Exporter {
 
   void device() {
     for (const DeviceSpan& s : spans_.device) {
-      name_track(kStreamTrack, "device stream");
+      name_track(track_of(s), s.beside ? "copy stream of the device" : "device stream");
       const AnyMessage& work = r_.sent(s.work)->message;
-      slice(kStreamTrack, s, s.name,
+      slice(track_of(s), s, s.name,
             fmt::format(R"("{}":{})", std::holds_alternative<Enqueue>(work) ? "step" : "copy", quoted(label(work))));
       if (const auto put = spans_.handled_at.find(s.work); put != spans_.handled_at.end()) {
         const HandledSpan& from = spans_.handled[put->second];
-        arrow(track_of(from.who), from, s.begin, kStreamTrack, s, "runs");
+        arrow(track_of(from.who), from, s.begin, track_of(s), s, "runs");
       }
     }
   }
@@ -106,7 +107,7 @@ class Exporter {
       if (sent == nullptr) continue;
       const RecordHead& h = sent->head;
       if (const auto driver = by_driver.find(h.seq); driver != by_driver.end()) {
-        arrow(kStreamTrack, *driver->second, h.time, track_of(to.who), to, type_name(h.type));
+        arrow(track_of(*driver->second), *driver->second, h.time, track_of(to.who), to, type_name(h.type));
       } else if (const auto cause = spans_.handled_at.find(h.cause); cause != spans_.handled_at.end()) {
         const HandledSpan& from = spans_.handled[cause->second];
         if (from.who == h.from) arrow(track_of(from.who), from, h.time, track_of(to.who), to, type_name(h.type));

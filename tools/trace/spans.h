@@ -27,6 +27,7 @@ struct DeviceSpan : Span {
   std::string name;        // "t1.42", "copy out"
   std::uint64_t work = 0;  // the Enqueue or the CopyBlocks
   std::uint64_t done = 0;  // the EventDone
+  bool beside = false;     // on the stream that copies have of their own
 };
 
 struct Spans {

@@ -66,6 +66,45 @@ TEST(Ring, AFailedStartLeavesNothing) {
   }
 }
 
+// A stream for copies, with an event for each place that orders it; or none.
+TEST(Ring, CopiesHaveAStreamIfTheyAreToHave) {
+  auto driver = device::make_host_driver();
+  const CopyPlaces places{2, 4, 64, true};
+  Ring with(*driver, model(), {64, 48}, kSlots, places);
+  ASSERT_TRUE(with.make());
+  EXPECT_NE(with.copy_stream(), 0u);
+  EXPECT_NE(with.copy_stream(), with.stream());
+  EXPECT_EQ(driver->usage().streams, 2u);
+  EXPECT_EQ(driver->usage().events, kSlots + 4u);
+  for (const CopyHandles& place : with.places()) EXPECT_TRUE(place.order != 0 && place.order != place.event);
+  EXPECT_TRUE(with.destroy());
+  EXPECT_TRUE(nothing_alive(*driver));
+  Ring without(*driver, model(), {64, 48}, kSlots, {2, 4, 64, false});
+  ASSERT_TRUE(without.make());
+  EXPECT_EQ(without.copy_stream(), 0u);
+  for (const CopyHandles& place : without.places()) EXPECT_EQ(place.order, 0u);
+  EXPECT_TRUE(without.destroy());
+  EXPECT_TRUE(nothing_alive(*driver));
+}
+
+// As above, of the calls that it makes for copies.
+TEST(Ring, AFailedStartWithPlacesLeavesNothing) {
+  using device::DriverCall;
+  for (const DriverCall call : {DriverCall::create_stream, DriverCall::create_event, DriverCall::alloc_pinned}) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      auto driver = device::make_host_driver();
+      driver->inject({call, nth, ErrorCode::device_failed, false});
+      Ring ring(*driver, model(), {64, 48}, kSlots, {2, 4, 64, true});
+      if (ring.make()) {
+        EXPECT_GT(nth, 2u);
+        EXPECT_TRUE(ring.destroy());
+        break;
+      }
+      EXPECT_TRUE(nothing_alive(*driver)) << static_cast<int>(call) << " call " << nth;
+    }
+  }
+}
+
 TEST(Ring, ReadsASlotAndChecksItsTag) {
   auto driver = device::make_host_driver();
   Ring ring(*driver, model(), {64, 48}, kSlots);

@@ -29,10 +29,11 @@ inline ModelInfo spill_model() {
 // Two places of two blocks each.
 class RouterSpill : public testing::Test {
  protected:
-  RouterSpill() {
+  // `first_order`: the first place's event that orders its copies behind the compute stream; 0: they go on that.
+  explicit RouterSpill(std::uint64_t first_order = 0) {
     RingReady ring;
     for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
-    for (std::uint32_t i = 0; i < 2; ++i) ring.places.push_back({i, 10 + i, 100 + i, 2, 64});
+    for (std::uint32_t i = 0; i < 2; ++i) ring.places.push_back({i, 10 + i, 100 + i, 2, 64, first_order == 0 ? 0 : first_order + i});
     send(ring);
   }
   template <class M>
@@ -51,6 +52,8 @@ class RouterSpill : public testing::Test {
         enqueued.push_back(x.step), order += "step ";
       else if constexpr (std::is_same_v<T, Saved>)
         saved.push_back(x);
+      else if constexpr (std::is_same_v<T, RecordEvent>)
+        marks.push_back(x), order += "mark ";
       else if constexpr (std::is_same_v<T, CopyBlocks>)
         copies.push_back(x), order += "copy ";
       else if constexpr (std::is_same_v<T, WriteState>)
@@ -96,6 +99,7 @@ class RouterSpill : public testing::Test {
     }
   }
   void copied(DeviceError error = {}) { send(CopyDone{{}, copies.back().copy, copies.back().handles.place, error}); }
+  void marked(Error error = {}) { send(EventRecorded{{}, marks.back().mark, marks.back().place, error}); }
   void written(Error error = {}) { send(StateWritten{{}, writes.back().place, writes.back().seq, error}); }
   void was_read(Error error = {}) { send(StateRead{{}, reads.back().place, reads.back().seq, error}); }
   static DeviceError device_failed() { return {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "failed"}; }
@@ -125,6 +129,7 @@ class RouterSpill : public testing::Test {
   std::vector<Shared<LaunchedStep>> enqueued;
   std::vector<Saved> saved;
   std::vector<CopyBlocks> copies;
+  std::vector<RecordEvent> marks;
   std::vector<StatePiece> writes, reads;
   std::vector<SeqId> drops;
   std::optional<TornDown> torn_down;

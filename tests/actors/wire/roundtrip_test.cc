@@ -116,7 +116,7 @@ template <> Lora sample() { return {kCtx, {LoraCommand::Kind::rotate, "pirate", 
 template <> LoraReply sample() { return {kCtx, {"pirate", {1, 1}, 30}, kDeviceError}; }
 template <> Teardown sample() { return {kCtx}; }
 template <> TornDown sample() { return {kCtx, kFacts}; }
-template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}, {{0, 1, 2, 3, 4}}}; }
+template <> RingReady sample() { return {kCtx, {{0, 1, 2, 3, 4, 5}, {1, 6, 7, 8, 9, 10}}, {{0, 1, 2, 3, 4, 5}}}; }
 template <> Enqueue sample() {
   LaunchedStep s;
   s.ticket = kTicket;
@@ -130,7 +130,9 @@ template <> Enqueue sample() {
 template <> Watch sample() { return {kCtx, kTicket, 1, 2, 1, kDeviceError}; }
 template <> EventDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
 template <> Completed sample() { return {kCtx, 1, sample<Settled>().result}; }
-template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5}, true, {7, 8, 9}}; }
+template <> RecordEvent sample() { return {kCtx, kTicket, 1, 6}; }
+template <> EventRecorded sample() { return {kCtx, kTicket, 1, kError}; }
+template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5, 6}, true, {7, 8, 9}, 6}; }
 template <> CopyDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
 template <> WriteState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
 template <> StateWritten sample() { return {kCtx, 1, {1, 5}, kError}; }
