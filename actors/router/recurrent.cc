@@ -59,7 +59,8 @@ std::string RouterCore::State::check_states(std::vector<std::uint32_t>& owners) 
   for (const std::uint32_t v : free_states) ++owners[v];
   for (const RouterSequence& q : sequences) {
     if (q.id.incarnation == 0) continue;
-    if (q.states.size() != states_each()) return "R3: " + label(q.id) + " has " + std::to_string(q.states.size()) + " versions of its state";
+    if (q.states.size() != states_each())
+      return "R3: " + label(q.id) + " has " + std::to_string(q.states.size()) + " versions of its state";
     for (const std::uint32_t v : q.states) ++owners[v];
     for (const std::uint32_t v : {q.base, q.checkpoint})
       if (v != RouterSequence::kNoSlot) ++pins[v];

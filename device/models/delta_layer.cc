@@ -55,8 +55,8 @@ kernels::RecurrentStates delta_states(const ModelConfig& c, std::uint32_t n_vers
 }
 
 void delta_layer(kernels::Kernels& k, const ModelConfig& c, const DeltaLayer& l, std::uint32_t ordinal, const DeltaScratch& s,
-                 const kernels::RecurrentStates& states, const kernels::StepRow* rows, std::uint32_t n_rows, std::uint32_t n, const float* h,
-                 float* x) {
+                 const kernels::RecurrentStates& states, const kernels::StepRow* rows, std::uint32_t n_rows, std::uint32_t n,
+                 const float* h, float* x) {
   using kernels::MatmulJob;
   const DeltaShape& d = c.delta;
   const std::size_t channels = d.channels(), value_width = d.value_width();

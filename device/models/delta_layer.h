@@ -42,8 +42,8 @@ struct DeltaScratch {
 
 // x[t] += what the layer makes of h[t], both [n_tokens][width]; `rows` says which states are read and written. `ordinal`: the
 // layer's place among the recurrent ones.
-void delta_layer(kernels::Kernels& k, const ModelConfig& config, const DeltaLayer& layer, std::uint32_t ordinal, const DeltaScratch& scratch,
-                 const kernels::RecurrentStates& states, const kernels::StepRow* rows, std::uint32_t n_rows, std::uint32_t n_tokens,
-                 const float* h, float* x);
+void delta_layer(kernels::Kernels& k, const ModelConfig& config, const DeltaLayer& layer, std::uint32_t ordinal,
+                 const DeltaScratch& scratch, const kernels::RecurrentStates& states, const kernels::StepRow* rows, std::uint32_t n_rows,
+                 std::uint32_t n_tokens, const float* h, float* x);
 
 }  // namespace troupe::device

@@ -93,7 +93,8 @@ std::vector<Token> some_prompt(std::uint64_t seed, std::uint32_t n) {
 std::vector<Request> workload() {
   std::vector<Request> out;
   for (std::uint64_t client = 1; client <= 16; ++client) {
-    Request r = greedy(client, some_prompt(client, static_cast<std::uint32_t>(3 + client * 23 % 150)), static_cast<std::uint32_t>(10 + client * 17 % 70));
+    Request r = greedy(client, some_prompt(client, static_cast<std::uint32_t>(3 + client * 23 % 150)),
+                       static_cast<std::uint32_t>(10 + client * 17 % 70));
     if (client % 2 == 0) {
       r.sampling.temperature = 0.9f;
       r.sampling.top_p = 0.95f;
