@@ -178,7 +178,7 @@ Result<void> Replica::stop_device(std::chrono::steady_clock::time_point until) {
   } else if (const auto torn = ask<TornDown>(system, peers_->router, Teardown{}, left)) {
     torn_down_ = true;
     const DeviceFacts& f = torn.value().facts;
-    if (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots) {
+    if (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.ssm_used != 0) {
       result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
     }
     end(system, peers_->router);

@@ -31,6 +31,8 @@ DeviceFacts sum(const DeviceFacts& a, const DeviceFacts& b) {
   out.has_ssm = a.has_ssm || b.has_ssm;
   out.ssm_used += b.ssm_used;
   out.ssm_total += b.ssm_total;
+  out.ssm_snapshots += b.ssm_snapshots;
+  out.ssm_sequences += b.ssm_sequences;
   return out;
 }
 
@@ -42,6 +44,7 @@ Result<ModelInfo> common(ModelInfo a, const ModelInfo& b) {
   }
   a.kv_blocks = std::min(a.kv_blocks, b.kv_blocks);
   a.n_slots = std::min(a.n_slots, b.n_slots);
+  a.ssm_states = std::min(a.ssm_states, b.ssm_states);
   a.max_depth = std::min(a.max_depth, b.max_depth);
   a.max_rows = std::min(a.max_rows, b.max_rows);
   a.max_step_tokens = std::min(a.max_step_tokens, b.max_step_tokens);

@@ -245,7 +245,9 @@ TEST_P(HybridPrefix, SnapshotsThatWereNotUsedLongestGoFirst) {
   for (std::uint32_t i = 0; i < total + 10; ++i) {
     (void)server.run(greedy(100 + i, some_prompt(1000 + i, 40), 2));
     if (i % 8 != 0) continue;
-    const Record again = server.run(often);
+    Request once_more = often;
+    once_more.client = 10'000 + i;
+    const Record again = server.run(once_more);
     EXPECT_EQ(again.finish->usage.cached_tokens, 48u);
     EXPECT_EQ(again.tokens, want);
   }
