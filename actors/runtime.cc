@@ -175,7 +175,7 @@ Result<void> Runtime::Impl::start() {
 void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
   Peers p;
   p.device = std::move(device);
-  p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, delivery_thread);
+  p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, DeliveryConfig{}, delivery_thread);
   p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
   const StreamSetup stream{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0};
   if (driver->runs_kernels()) {

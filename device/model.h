@@ -27,15 +27,18 @@ struct StepView {
   std::span<const DeviceRow> rows;             // host view
   std::span<const Token> tokens;               // host view, indexed by rows with a host source
   std::span<const TableDelta> deltas;          // applied to the device-side block tables before the rows run
+  std::span<const RowSample> samples;          // host view; how the rows that are sampled are
+  std::span<const TokenBias> biases;           // host view, indexed by samples
   DevicePtr cells = 0;                         // this step's feed cells
   std::span<const DevicePtr> cell_arrays;      // by ring slot; DeviceRow::feed_cells indexes it
   void* upload = nullptr;                      // page-locked, upload_bytes(): the model's until the step has settled (R4)
 };
 
-// Where argmax_batch_to_feed puts what the host reads.
+// Where argmax_batch_to_feed and sample_batch_to_feed put what the host reads.
 struct ReadbackTarget {
   Readback* rows = nullptr;   // page-locked, [rows]
   float* logits = nullptr;    // page-locked, [n_logits][vocab]; by DeviceRow::logits_row
+  ReadLogprobs* logprobs = nullptr;  // page-locked, [n_logprobs]; by RowSample::logprobs_row
 };
 
 // One model on one device. The stream actor of `stream` calls everything that takes a stream; load and unload are
@@ -67,6 +70,14 @@ class ModelDeviceFeed {
   virtual Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
     (void)logits, (void)step, (void)dst, (void)event, (void)stream;
     return Error{ErrorCode::unsupported, "this model has no device token feed: argmax_batch_to_feed is not implemented"};
+  }
+
+  // The same for a step some of whose rows are sampled, as their RowSample says; the others are as argmax_batch_to_feed has
+  // them. From equal logits the token is the one that host sampling chooses, bit for bit (kernels/sampling.h), whatever else
+  // is in the step. ModelInfo::supports_device_sampling.
+  virtual Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
+    (void)logits, (void)step, (void)dst, (void)event, (void)stream;
+    return Error{ErrorCode::unsupported, "this model does not sample on the device: let the sampler choose"};
   }
 
   // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the slots in the table only.

@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/host_device.h"
+
 namespace troupe::kernels {
 
 inline constexpr std::uint32_t kNone = 0xFFFFFFFFu;
@@ -70,6 +72,7 @@ struct StepRow {
   std::uint32_t mask_b = kNone;
   std::uint32_t output = kNone;      // row of the logits; kNone: wants no token
   std::uint32_t logits_row = kNone;  // where its logits are read back to; kNone: nowhere
+  std::uint32_t sampled = 0;         // 1: a SampleRow names it, and argmax leaves its token to sample
 };
 
 // A token of the step, made from the rows on the device. slot == kNone: the row's block table does not cover it, so
@@ -116,7 +119,68 @@ struct FeedArgs {
   std::uint32_t window = 0;    // as AttentionArgs::window: blocks behind it need not be there
   BlockTables tables;
   StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
+  // out, [slot][position]: each token's id at its place, kept from step to step; null: not kept. So what a sequence's row
+  // reads up to its own position are the ids that led to it, also after steps whose results were dropped.
+  std::uint32_t* history = nullptr;
+  std::uint32_t history_stride = 0;  // positions of a slot; what lies behind it is not kept
   RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
+};
+
+struct IdBias {
+  std::uint32_t id = 0;
+  float bias = 0.0f;
+};
+
+// How the token of a row with an output is chosen where it is not the argmax. Names and meaning as in vLLM.
+struct SampleRow {
+  std::uint32_t row = 0;            // of the step
+  std::uint32_t output_index = 0;   // of the request's output: the Philox counter
+  std::uint64_t seed = 0;           // the Philox key
+  std::uint32_t prompt_length = 0;  // what the history holds from there on is output
+  float temperature = 0.0f;         // 0: the best candidate
+  std::uint32_t top_k = 0;          // 0 = off
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::uint32_t bias_begin = 0;  // in SampleArgs::biases
+  std::uint32_t n_biases = 0;
+  std::uint32_t bar_begin = 0;  // in SampleArgs::ids: ids that may not be chosen, beside the row's two masked ids
+  std::uint32_t n_bars = 0;
+  std::uint32_t history_begin = 0;  // in SampleArgs::ids: those of its slot's positions [0, n_history), for the history
+  std::uint32_t n_history = 0;
+  std::uint32_t n_best = 0;            // how many best candidates' log-probabilities are wanted beside its own
+  std::uint32_t logprobs_row = kNone;  // in SampleArgs::logprobs; kNone: none are wanted
+
+  TROUPE_HOST_DEVICE bool penalizes() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
+// Log-probabilities of a row: of the logits as they are, before penalties, biases and bars.
+struct RowLogprobs {
+  static constexpr std::uint32_t kMaxBest = 20;
+  float chosen = 0.0f;
+  std::uint32_t n_best = 0;  // min(SampleRow::n_best, kMaxBest, candidates)
+  std::uint32_t ids[kMaxBest] = {};
+  float best[kMaxBest] = {};
+};
+
+struct SampleArgs {
+  const StepRow* rows = nullptr;       // of the step
+  const SampleRow* samples = nullptr;  // [n], each of another row
+  std::uint32_t n = 0;
+  const float* logits = nullptr;
+  std::uint32_t vocab = 0;  // at most kMaxVocab (sampling_math.h)
+  std::uint32_t tag = 0;
+  const IdBias* biases = nullptr;
+  const std::uint32_t* ids = nullptr;  // the step's, as FeedArgs::ids
+  std::uint32_t* history = nullptr;    // as FeedArgs::history
+  std::uint32_t history_stride = 0;
+  Cell* cells = nullptr;
+  RowReadback* readback = nullptr;
+  RowLogprobs* logprobs = nullptr;
 };
 
 // y[t][r] for r < w.rows, at y + t * stride + r. add: y[t][r] = y[t][r] + (W x[t])[r] (a residual), else = . Then, if
@@ -247,6 +311,13 @@ class Kernels {
   // copied to logits_out[logits_row].
   virtual void argmax(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
                       RowReadback* readback, float* logits_out) = 0;
+
+  // After argmax. Each row's new history is written into its slot's. Then, for rows whose cell is ok (one that holds an error
+  // keeps it), from the row's logits: penalties for every id
+  // of its history up to its last token (sampling_math.h), then biases in order, then the barred ids and the row's two masked
+  // ids made -infinity; then as sampling.h chooses with the draw philox_draw(seed, output_index, 0), or at temperature 0 the
+  // best candidate. No candidate: no_token, id 0. Into the row's cell, readback[row].{id, status} and logprobs.
+  virtual void sample(const SampleArgs& args) = 0;
 };
 
 }  // namespace troupe::kernels

@@ -27,10 +27,9 @@ TROUPE_HOST_DEVICE constexpr PhiloxWords philox4x32_10(PhiloxWords counter, std:
   return c;
 }
 
-// Uniform in [0, 1), a multiple of 2^-24: the random number of a request's output `index`. `choice` tells apart several
-// draws for one output.
-TROUPE_HOST_DEVICE constexpr float philox_uniform(std::uint64_t seed, std::uint32_t index, std::uint32_t choice) {
-  return static_cast<float>(philox4x32_10({{index, choice, 0, 0}}, seed).x[0] >> 8) * 0x1p-24f;
+// Uniform in [0, 2^24): the random number of a request's output `index`. `choice` tells apart several draws for one output.
+TROUPE_HOST_DEVICE constexpr std::uint32_t philox_draw(std::uint64_t seed, std::uint32_t index, std::uint32_t choice) {
+  return philox4x32_10({{index, choice, 0, 0}}, seed).x[0] >> 8;
 }
 
 }  // namespace troupe::kernels

@@ -1,5 +1,6 @@
-// exp and log of our own in float, and the order of logits, so that host and device choose the same token bit for bit.
-// Relative error below 4e-7 (exp) and 3e-7 (log), checked over their whole range by the test.
+// The arithmetic of sampling, which host and device share, so that both choose the same token bit for bit: exp and log of
+// our own in float (relative error below 4e-7 and 3e-7, checked over their whole range by the test), the order of
+// candidates, and weights as integers, whose sums are the same in every order.
 #pragma once
 
 #include <cstdint>
@@ -78,5 +79,44 @@ TROUPE_HOST_DEVICE inline std::uint64_t candidate_key(float logit, std::uint32_t
   return static_cast<std::uint64_t>(~ascending) << 32 | id;
 }
 TROUPE_HOST_DEVICE inline std::uint32_t candidate_id(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
+
+// False for NaN and -infinity.
+TROUPE_HOST_DEVICE inline bool is_candidate(float logit) { return logit > float_from_bits(0xff800000u); }
+
+// e^((logit - max) / temperature), at most 1; 1 where the logit is the maximum, also an infinite one.
+TROUPE_HOST_DEVICE inline float candidate_weight(float logit, float max, float temperature) {
+  return logit == max ? 1.0f : exp_float((logit - max) / temperature);
+}
+
+// A weight in units of 2^-40, rounded down: 2^22 of them fit into 64 bits.
+TROUPE_HOST_DEVICE inline std::uint64_t fixed_weight(float weight) { return static_cast<std::uint64_t>(weight * 0x1p40f); }
+inline constexpr std::uint32_t kMaxVocab = 1u << 22;
+
+// What the running sum of the best candidates must reach to be top_p of the sum; the best one alone always may. sum > 0.
+TROUPE_HOST_DEVICE inline std::uint64_t enough_for_top_p(float top_p, std::uint64_t sum) {
+  const auto part = static_cast<std::uint64_t>(static_cast<double>(top_p) * static_cast<double>(sum));
+  return part < 1 ? 1 : part > sum ? sum : part;
+}
+
+// What the running sum must reach at the candidate that is drawn: more than draw / 2^24 of the sum. draw < 2^24, sum > 0.
+TROUPE_HOST_DEVICE inline std::uint64_t drawn_weight(std::uint32_t draw, std::uint64_t sum) {
+  return (sum >> 24) * draw + (((sum & 0xffffffu) * draw) >> 24) + 1;
+}
+
+// log of the sum of weights at temperature 1.
+TROUPE_HOST_DEVICE inline float log_of_sum(std::uint64_t sum) { return log_float(static_cast<float>(static_cast<double>(sum) * 0x1p-40)); }
+
+// Log-probability of a logit, given the largest one and log_of_sum.
+TROUPE_HOST_DEVICE inline float log_probability(float logit, float max, float log_sum) {
+  return (logit == max ? 0.0f : logit - max) - log_sum;
+}
+
+// Penalties as in vLLM, for an id that prompt or output holds; `outputs`: how often the output does.
+TROUPE_HOST_DEVICE inline float penalized(float logit, std::uint32_t outputs, float repetition, float presence, float frequency) {
+  if (repetition != 1.0f) logit = logit > 0 ? logit / repetition : logit * repetition;
+  if (outputs == 0) return logit;
+  logit -= static_cast<float>(outputs) * frequency;
+  return logit - presence;
+}
 
 }  // namespace troupe::kernels

@@ -47,6 +47,7 @@ const char* name(ErrorCode code) {
     case ErrorCode::timed_out: return "timed_out";
     case ErrorCode::no_such_peer: return "no_such_peer";
     case ErrorCode::adapter_gone: return "adapter_gone";
+    case ErrorCode::unavailable: return "unavailable";
   }
   return "?";
 }

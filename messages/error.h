@@ -41,6 +41,7 @@ enum class ErrorCode : std::uint8_t {
   timed_out,       // a LoRA command: its scope did not become quiet within the bound
   no_such_peer,
   adapter_gone,    // the adapter that the request was bound to went away before it ran
+  unavailable,     // no replica is there, and none is about to come back
 };
 
 const char* name(ErrorCode code);  // "kv_exhausted"

@@ -64,6 +64,16 @@ struct Readback {
   bool operator==(const Readback&) const = default;
 };
 
+// Log-probabilities of a row that the device sampled, as read back: of its logits before penalties, biases and bars.
+struct ReadLogprobs {
+  static constexpr std::uint32_t kMaxBest = 20;
+  float chosen = 0;
+  std::uint32_t n_best = 0;
+  Token ids[kMaxBest] = {};
+  float best[kMaxBest] = {};
+};
+
+static_assert(std::is_trivially_copyable_v<ReadLogprobs>);
 static_assert(std::is_trivially_copyable_v<FeedSource> && std::is_trivially_copyable_v<Readback>);
 
 template <class Inspector> auto inspect(Inspector& f, RowMask& x) { return f(x.a, x.b); }

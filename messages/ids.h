@@ -47,14 +47,24 @@ struct AdapterRef {
   auto operator<=>(const AdapterRef&) const = default;
 };
 
+// A replica of the runtime (one device with its actors) in one of its lives. A restart raises the incarnation, which is also
+// the router's: tickets and sequences of two lives never mix.
+struct ReplicaRef {
+  std::uint32_t index = 0;        // in the order of RuntimeOptions, from 0
+  std::uint32_t incarnation = 0;  // 0 = none
+  auto operator<=>(const ReplicaRef&) const = default;
+};
+
 template <class Inspector> auto inspect(Inspector& f, RequestId& x) { return f(x.client, x.generation); }
 template <class Inspector> auto inspect(Inspector& f, Ticket& x) { return f(x.incarnation, x.step); }
 template <class Inspector> auto inspect(Inspector& f, SeqId& x) { return f(x.incarnation, x.number); }
 template <class Inspector> auto inspect(Inspector& f, AdapterRef& x) { return f(x.slot, x.generation); }
+template <class Inspector> auto inspect(Inspector& f, ReplicaRef& x) { return f(x.index, x.incarnation); }
 
 std::string label(const RequestId& x);  // "7#2"
 std::string label(const Ticket& x);     // "t1.42"
 std::string label(const SeqId& x);      // "s1.5"
 std::string label(const AdapterRef& x); // "a3g1"
+std::string label(const ReplicaRef& x); // "r0.1"
 
 }  // namespace troupe

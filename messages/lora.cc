@@ -24,5 +24,9 @@ std::string label(const LoraEntry& x) {
   return fmt::format("{} {} users={}{}", x.name, label(x.adapter), x.users, x.retired ? " retired" : "");
 }
 std::string label(const LoraAck& x) { return fmt::format("LoraAck{{{}, {}}}", x.name, label(x.adapter)); }
+std::string label(const AdapterImage& x) { return fmt::format("image{{{} bytes}}", x.bytes.size()); }
+std::string label(const LoraOutcome& x) {
+  return fmt::format("{} {}{}", label(x.replica), x.error.code == ErrorCode::none ? "ok" : label(x.error), x.rolled_back ? " rolled_back" : "");
+}
 
 }  // namespace troupe

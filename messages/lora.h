@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "messages/error.h"
 #include "messages/ids.h"
+#include "messages/shared.h"
 
 namespace troupe {
 
@@ -31,6 +33,14 @@ struct LoraCommand {
   std::string adapter{};
   TimeNs max_wait = 0;     // 0 = the controller's
   AtBound at_bound = AtBound::fail;
+  std::string replica{};   // by its name; "" = all, one after the other, so that the others serve meanwhile
+  bool roll_back = false;  // if it fails on one replica, those before it are put back as they were
+};
+
+// An adapter as it lies in a model's memory, for another replica with the same model.
+struct AdapterImage {
+  std::vector<std::uint8_t> bytes;
+  void clear() { bytes.clear(); }
 };
 
 struct LoraEntry {
@@ -42,6 +52,17 @@ struct LoraEntry {
   bool standard = false;    // of requests that name none
 };
 
+// What a command did on one of several replicas.
+struct LoraOutcome {
+  ReplicaRef replica;
+  std::string name;  // the replica's
+  Error error{};
+  AdapterRef adapter{};  // as in LoraAck
+  TimeNs paused_ns = 0;
+  bool rolled_back = false;  // it was done here, and undone since another replica failed
+  std::vector<LoraEntry> adapters{};  // list
+};
+
 // Done, or with `slot` Promoted{slot, evicted}. Beside an error: what it says in numbers.
 struct LoraAck {
   std::string name;
@@ -51,19 +72,26 @@ struct LoraAck {
   std::string evicted{};         // the adapter that was in the slot
   std::uint32_t users = 0;     // slot_in_use, timed_out: how many were left
   TimeNs waited_ns = 0;        // for the users to end
-  std::vector<LoraEntry> adapters{};  // list
+  std::vector<LoraEntry> adapters{};  // list; of several replicas: of the first
+  std::vector<LoraOutcome> replicas{};  // where there are several: each, in order. What is above is then of the last that did it
 };
 
 template <class I> auto inspect(I& f, LoraCommand& x) {
-  return f(x.kind, x.name, x.path, x.slot, x.peer, x.adapter, x.max_wait, x.at_bound);
+  return f(x.kind, x.name, x.path, x.slot, x.peer, x.adapter, x.max_wait, x.at_bound, x.replica, x.roll_back);
 }
 template <class I> auto inspect(I& f, LoraEntry& x) { return f(x.name, x.slot, x.adapter, x.users, x.retired, x.standard); }
+template <class I> auto inspect(I& f, AdapterImage& x) { return f(x.bytes); }
+template <class I> auto inspect(I& f, LoraOutcome& x) {
+  return f(x.replica, x.name, x.error, x.adapter, x.paused_ns, x.rolled_back, x.adapters);
+}
 template <class I> auto inspect(I& f, LoraAck& x) {
-  return f(x.name, x.adapter, x.paused_ns, x.slot, x.evicted, x.users, x.waited_ns, x.adapters);
+  return f(x.name, x.adapter, x.paused_ns, x.slot, x.evicted, x.users, x.waited_ns, x.adapters, x.replicas);
 }
 
 std::string label(const LoraCommand& x);  // "LoadIntoSlot{pirate}"
 std::string label(const LoraEntry& x);    // "pirate a1g1 users=2"
+std::string label(const AdapterImage& x);   // "image{1024 bytes}"
+std::string label(const LoraOutcome& x);    // "r0.1 ok"
 std::string label(const LoraAck& x);      // "LoraAck{pirate, a1g1}"
 
 }  // namespace troupe

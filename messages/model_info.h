@@ -44,6 +44,8 @@ struct ModelInfo {
   std::uint32_t max_logits_rows = 8;    // rows in a step that read logits back; over it the plan is cut
   std::uint32_t streams = 1;            // of the device that may work on it at a time; 2: KV blocks are copied on one of their own
   bool supports_device_token_feed = false;
+  bool supports_device_sampling = false;  // rows that sample run ahead as well
+  std::uint32_t max_sample_words = 0;     // that the sampled rows of a step bring: histories, barred ids, and two for each bias
   bool has_ssm_layers = false;
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
@@ -66,7 +68,8 @@ struct ModelInfo {
 template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
 template <class I> auto inspect(I& f, ModelInfo& x) {
   return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
-           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed, x.has_ssm_layers, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
+           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed, x.supports_device_sampling,
+           x.max_sample_words, x.has_ssm_layers, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
 }
 
 std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"

@@ -21,6 +21,7 @@ std::string label(const Row& x) {
   if (!x.mask.empty()) s += ' ' + label(x.mask);
   if (x.readback == RowReadback::none) s += " none";
   if (x.readback == RowReadback::logits) s += " logits";
+  if (x.readback == RowReadback::sample) s += " sample";
   return s;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "messages/error.h"
+#include "messages/feed.h"
 #include "messages/ids.h"
 #include "messages/inspect_std.h"
 
@@ -30,12 +31,17 @@ struct SamplingParams {
   std::vector<TokenBias> logit_bias{};
   Optional<std::uint64_t> seed{};               // none: the runtime draws one and reports it in Finish
   Optional<std::uint32_t> logprobs{};           // the chosen token's, and that many best (at most kMaxLogprobs)
-  static constexpr std::uint32_t kMaxLogprobs = 20;
+  static constexpr std::uint32_t kMaxLogprobs = ReadLogprobs::kMaxBest;
 
-  // Whether a token can only be chosen by the sampler. False: the device's masked argmax is the answer.
+  // A longer list of biases is not brought to the device with every row: the host samples.
+  static constexpr std::size_t kMaxDeviceBiases = 300;
+
+  bool may_sample_on_device() const { return logit_bias.size() <= kMaxDeviceBiases; }
+  // Whether the ids before a token bear on its choice.
+  bool penalizes() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
+  // Whether a token has to be sampled. False: the device's masked argmax is the answer.
   bool needs_logits() const {
-    return temperature > 0 || repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty() ||
-           logprobs.has_value();
+    return temperature > 0 || penalizes() || !logit_bias.empty() || logprobs.has_value();
   }
 };
 
@@ -82,7 +88,7 @@ struct TokenLogprob {
 // Text lags behind tokens: bytes that may still become a stop string or are half a character are held back.
 struct TokenEvent {
   RequestId request;
-  std::uint32_t attempt = 0;
+  std::uint32_t attempt = 0;  // how often the request had been moved to another replica
   std::uint32_t index = 0;
   Token id = 0;
   std::uint32_t text_begin = 0;  // in TokenBatch::text
@@ -101,6 +107,9 @@ struct Finish {
   std::uint32_t text_begin = 0;  // text that was held back and now is final
   std::uint32_t text_size = 0;
   Error error;                   // reason error: why
+  std::uint32_t attempt = 0;     // as in TokenEvent
+  // The request went on, after a failure, on a replica of another arithmetic: an undisturbed stream may be another one (R1).
+  bool other_arithmetic = false;
 };
 
 // What one step gave the clients of one delivery thread.
@@ -132,7 +141,7 @@ template <class I> auto inspect(I& f, TokenLogprob& x) { return f(x.id, x.logpro
 template <class I> auto inspect(I& f, TokenEvent& x) {
   return f(x.request, x.attempt, x.index, x.id, x.text_begin, x.text_size, x.best_begin, x.best_size, x.logprob);
 }
-template <class I> auto inspect(I& f, Finish& x) { return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error); }
+template <class I> auto inspect(I& f, Finish& x) { return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error, x.attempt, x.other_arithmetic); }
 template <class I> auto inspect(I& f, TokenBatch& x) { return f(x.events, x.finishes, x.text, x.best); }
 
 const char* name(FinishReason reason);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a mixed workload for `troupe verify` on stdout: requests that arrive at staggered times, outputs of 1 to 200
-tokens, prompts of a few words to several hundred, stops in the middle, a quarter of the requests sampled, some with
-think, min_tokens, penalties, log-probabilities, a cancel or a deadline. The same seed gives the same workload.
+tokens, prompts of a few words to several hundred, stops in the middle, a quarter (or --sampled) of the requests sampled,
+some with think, min_tokens, penalties, log-probabilities, a cancel or a deadline. The same seed gives the same workload.
 
 The token ids that think and logit_bias name are the default model's (SmolLM2): full stop, line feed, comma, " the"."""
 import argparse
@@ -34,10 +34,10 @@ def prompt(rng):
     return {"prompt": text}
 
 
-def request(rng, index, spacing_ms):
+def request(rng, index, spacing_ms, sampled):
     out = {"id": index, **prompt(rng), "max_tokens": rng.choice([1, 2, 3, rng.randint(4, 40), rng.randint(40, 200), 200]),
            "arrive_ms": index * spacing_ms + rng.randint(0, spacing_ms)}
-    if index % 4 == 1:  # a quarter is sampled
+    if int((index + 3) * sampled) > int((index + 2) * sampled):
         out.update(temperature=rng.choice([0.5, 0.8, 1.2]), seed=rng.randrange(2**63))
         out.update(rng.choice([{}, {"top_p": 0.9}, {"top_k": 40}, {"min_p": 0.05}, {"repetition_penalty": 1.1}, {"presence_penalty": 0.5}]))
     if index % 3 == 0:
@@ -64,10 +64,11 @@ def main():
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spacing-ms", type=int, default=20, help="mean time between arrivals")
+    parser.add_argument("--sampled", type=float, default=0.25, help="share of the requests that sample")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     for index in range(args.requests):
-        print(json.dumps(request(rng, index, max(1, args.spacing_ms))))
+        print(json.dumps(request(rng, index, max(1, args.spacing_ms), args.sampled)))
 
 
 if __name__ == "__main__":

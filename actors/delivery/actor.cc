@@ -18,18 +18,26 @@ void call(const Callback& callback, const RequestEvent& event) noexcept {
 
 }  // namespace
 
-DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, std::shared_ptr<DeliveryThread> thread)
-    : DeliveryActor::base(config), post_(Sender::delivery, std::move(counts)), thread_(std::move(thread)) {
-  keep_quiet(*this);
-}
+DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeliveryConfig& core,
+                             std::shared_ptr<DeliveryThread> thread)
+    : Shell(config, Sender::delivery, std::move(counts), core), thread_(std::move(thread)) {}
 
 DeliveryShell::behavior_type DeliveryShell::make_behavior() {
   thread_->id = std::this_thread::get_id();  // a detached actor starts on its own thread
   return {
-      [this](const Register& m) { open_[m.id] = m.callback; },
+      [this](const Attach& m) { peers_ = m.peers; },
+      [this](const Register& m) {
+        core_.open(m.id, m.max_tokens);
+        open_[m.id] = m.callback;
+      },
       [this](const Deliver& m) {
-        post_.handling(m, now_ns());
+        handle(this, m);
         deliver(*m.batch);
+      },
+      [this](const Reclaim& m) { handle(this, m); },
+      [this](const EndRequests& m) {
+        handle(this, m);
+        for (const std::uint32_t i : core_.finishes()) end(m.finishes[i], {});
       },
       [this](const EndAll& m) {
         end_all(m.error);
@@ -38,11 +46,17 @@ DeliveryShell::behavior_type DeliveryShell::make_behavior() {
   };
 }
 
+void DeliveryShell::on_exit() {
+  open_.clear();
+  Shell::on_exit();
+}
+
 void DeliveryShell::deliver(const TokenBatch& batch) {
   const std::string_view text = batch.text;
-  for (const TokenEvent& token : batch.events) {
+  for (const std::uint32_t i : core_.events()) {
+    const TokenEvent& token = batch.events[i];
     const auto it = open_.find(token.request);
-    if (it == open_.end()) continue;  // it has ended
+    if (it == open_.end()) continue;
     RequestEvent event;
     event.request = token.request;
     event.token = &token;
@@ -50,20 +64,26 @@ void DeliveryShell::deliver(const TokenBatch& batch) {
     event.best = token.best_size == 0 ? nullptr : batch.best.data() + token.best_begin;
     call(*it->second, event);
   }
-  for (const Finish& finish : batch.finishes) {
-    const auto it = open_.find(finish.request);
-    if (it == open_.end()) continue;  // it has ended
-    const std::shared_ptr<Callback> callback = std::move(it->second);
-    open_.erase(it);
-    RequestEvent event;
-    event.request = finish.request;
-    event.finish = &finish;
-    event.text = text.substr(finish.text_begin, finish.text_size);
-    call(*callback, event);
+  for (const std::uint32_t i : core_.finishes()) {
+    const Finish& finish = batch.finishes[i];
+    end(finish, text.substr(finish.text_begin, finish.text_size));
   }
 }
 
+void DeliveryShell::end(const Finish& finish, std::string_view text) {
+  const auto it = open_.find(finish.request);
+  if (it == open_.end()) return;
+  const std::shared_ptr<Callback> callback = std::move(it->second);
+  open_.erase(it);
+  RequestEvent event;
+  event.request = finish.request;
+  event.finish = &finish;
+  event.text = text;
+  call(*callback, event);
+}
+
 void DeliveryShell::end_all(const Error& error) {
+  core_.clear();
   for (auto& [id, callback] : std::exchange(open_, {})) {
     Finish finish;
     finish.request = id;

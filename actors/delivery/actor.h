@@ -5,8 +5,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <thread>
 
+#include "actors/delivery/core.h"
 #include "actors/wire.h"
 
 namespace troupe::actors {
@@ -16,18 +18,20 @@ struct DeliveryThread {
   std::atomic<std::thread::id> id{};
 };
 
-class DeliveryShell final : public DeliveryActor::base {
+class DeliveryShell final : public Shell<DeliveryActor, DeliveryCore, DeliveryOutbox> {
  public:
-  DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, std::shared_ptr<DeliveryThread> thread);
+  DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeliveryConfig& core, std::shared_ptr<DeliveryThread> thread);
   const char* name() const override { return "delivery"; }
   behavior_type make_behavior() override;
-  void on_exit() override { open_.clear(); }
+  void on_exit() override;
+  void put(Delivered&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(Reclaimed&& m) { send_to(peers_->dispatcher, std::move(m)); }
 
  private:
   void deliver(const TokenBatch& batch);
+  void end(const Finish& finish, std::string_view text);
   void end_all(const Error& error);
 
-  Post post_;
   std::shared_ptr<DeliveryThread> thread_;
   std::map<RequestId, std::shared_ptr<Callback>> open_;
 };

@@ -18,6 +18,7 @@ struct DeviceCore::State {
     TimeNs since = 0;    // of the watch
     std::uint32_t n_rows = 0;
     std::uint32_t n_logits = 0;
+    std::uint32_t n_logprobs = 0;
     DeviceError error;  // watched: why its enqueueing failed; done: what the stream reported; ready: what is answered
   };
 
@@ -45,7 +46,8 @@ struct DeviceCore::State {
         if (slot->ticket != Ticket{} && (first == nullptr || slot->ticket < first->ticket)) first = &*slot;
       }
       if (first == nullptr || !first->ready) return;
-      push(static_cast<std::uint32_t>(first - slots.data()), first->ticket, first->n_rows, first->n_logits, std::move(first->error), out);
+      push(static_cast<std::uint32_t>(first - slots.data()), first->ticket, first->n_rows, first->n_logits, first->n_logprobs,
+           std::move(first->error), out);
       first->last_read = first->ticket;
       first->ticket = {};
       first->watched = first->done = first->ready = false;
@@ -53,9 +55,10 @@ struct DeviceCore::State {
     }
   }
 
-  void push(std::uint32_t index, Ticket ticket, std::uint32_t n_rows, std::uint32_t n_logits, DeviceError error, DeviceOutbox& out) const {
+  void push(std::uint32_t index, Ticket ticket, std::uint32_t n_rows, std::uint32_t n_logits, std::uint32_t n_logprobs,
+            DeviceError error, DeviceOutbox& out) const {
     if (index < ring_slots)
-      out.push(ReadSlot{ticket, index, n_rows, n_logits, std::move(error)});
+      out.push(ReadSlot{ticket, index, n_rows, n_logits, std::move(error), n_logprobs});
     else
       out.push(CopyDone{{}, ticket, index - ring_slots, std::move(error)});
   }
@@ -102,9 +105,9 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   const auto refuse = [&](ErrorCode code, std::string what) {
     DeviceError error{DeviceError::Phase::readback, code, 0, 0, std::move(what)};
     if (m.ring_slot < s_->slots.size())
-      s_->push(m.ring_slot, m.ticket, m.n_rows, m.n_logits, std::move(error), out);
+      s_->push(m.ring_slot, m.ticket, m.n_rows, m.n_logits, m.n_logprobs, std::move(error), out);
     else
-      out.push(ReadSlot{m.ticket, m.ring_slot, m.n_rows, m.n_logits, std::move(error)});
+      out.push(ReadSlot{m.ticket, m.ring_slot, m.n_rows, m.n_logits, std::move(error), m.n_logprobs});
   };
   if (m.ring_slot >= s_->slots.size()) {
     refuse(ErrorCode::internal,
@@ -128,6 +131,7 @@ void DeviceCore::on(const Watch& m, TimeNs now, DeviceOutbox& out) {
   slot.ticket = m.ticket;
   slot.n_rows = m.n_rows;
   slot.n_logits = m.n_logits;
+  slot.n_logprobs = m.n_logprobs;
   if (s_->lost.code != ErrorCode::none) {
     slot.watched = true;
     s_->answer(slot, s_->lost, out);

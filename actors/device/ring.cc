@@ -1,5 +1,6 @@
 #include "actors/device/ring.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -19,12 +20,15 @@ Ring::Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& byte
       max_rows_(model.max_rows),
       max_logits_rows_(model.max_logits_rows),
       vocab_(model.vocab_size),
+      samples_(model.supports_device_sampling),
       bytes_(bytes),
       n_slots_(n_slots),
       copy_places_(places) {}
 
 std::size_t Ring::readback_bytes() const { return std::size_t{max_rows_} * sizeof(Readback); }
 std::size_t Ring::logits_bytes() const { return std::size_t{max_logits_rows_} * vocab_ * sizeof(float); }
+
+std::size_t Ring::logprobs_bytes() const { return samples_ ? std::size_t{max_rows_} * sizeof(ReadLogprobs) : 0; }
 
 Result<void> Ring::make() {
   auto made = [&]() -> Result<void> {
@@ -55,6 +59,10 @@ Result<void> Ring::make_slot(std::uint32_t index) {
   if (logits_bytes() != 0) {
     TROUPE_TRY(void* logits, driver_.alloc_host_pinned(logits_bytes()));
     slot.logits = as_handle(logits);
+  }
+  if (logprobs_bytes() != 0) {
+    TROUPE_TRY(void* logprobs, driver_.alloc_host_pinned(logprobs_bytes()));
+    slot.logprobs = as_handle(logprobs);
   }
   if (bytes_.upload != 0) {
     TROUPE_TRY(void* upload, driver_.alloc_host_pinned(bytes_.upload));
@@ -95,6 +103,7 @@ Result<void> Ring::destroy() {
     if (slot.event != 0) keep(driver_.destroy_event(slot.event));
     if (slot.readback != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.readback), readback_bytes()));
     if (slot.logits != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.logits), logits_bytes()));
+    if (slot.logprobs != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.logprobs), logprobs_bytes()));
     if (slot.upload != 0) keep(driver_.free_host_pinned(as_pointer<void>(slot.upload), bytes_.upload));
     if (slot.cells != 0) keep(driver_.free_device(slot.cells, bytes_.cells));
   }
@@ -118,7 +127,8 @@ Shared<StepResult> Ring::read(const ReadSlot& m) {
     draft->error = DeviceError{DeviceError::Phase::readback, ErrorCode::device_failed, row, 0, std::move(what)};
     return std::move(draft).freeze();
   };
-  if (m.ring_slot >= slots_.size() || m.n_rows > max_rows_ || m.n_logits > max_logits_rows_) {
+  if (m.ring_slot >= slots_.size() || m.n_rows > max_rows_ || m.n_logits > max_logits_rows_ ||
+      m.n_logprobs > (samples_ ? max_rows_ : 0)) {
     return refuse(0, "the step names ring slot " + std::to_string(m.ring_slot) + " with " + std::to_string(m.n_rows) +
                          " rows: the ring has no such place");
   }
@@ -128,6 +138,12 @@ Shared<StepResult> Ring::read(const ReadSlot& m) {
   const std::uint32_t tag = m.ticket.tag();
   for (std::uint32_t i = 0; i < m.n_rows; ++i) {
     if (rows[i].tag != tag) return refuse(i, "row " + std::to_string(i) + " read back another step's tag: the device did not write it");
+  }
+  const auto* logprobs = as_pointer<const ReadLogprobs>(slot.logprobs);
+  for (std::uint32_t i = 0; i < m.n_logprobs; ++i) {
+    const std::uint32_t n = std::min(logprobs[i].n_best, ReadLogprobs::kMaxBest);
+    draft->logprobs.push_back({logprobs[i].chosen, static_cast<std::uint32_t>(draft->best.size()), n});
+    for (std::uint32_t k = 0; k < n; ++k) draft->best.push_back({logprobs[i].ids[k], logprobs[i].best[k]});
   }
   draft->logits = LogitsView{m.n_logits == 0 ? nullptr : as_pointer<const float>(slot.logits), m.n_logits, vocab_};
   return std::move(draft).freeze();

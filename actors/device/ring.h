@@ -1,6 +1,6 @@
-// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event, page-locked readback, logits and upload areas
-// and an array of feed cells; and per place for a copy of KV blocks an event, one more that orders it behind the compute stream
-// if it has another, and page-locked memory. Made at start, given back at stop;
+// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event,
+// page-locked readback, logits, log-probabilities and upload areas and an array of feed cells; and per place for a copy of KV blocks
+// an event, one more that orders it behind the compute stream if it has another, and page-locked memory. Made at start, given back at stop;
 // nothing is made in between.
 //
 // Thread: the device actor's. Nothing here waits for the device.
@@ -57,9 +57,11 @@ class Ring {
   std::size_t staging_bytes() const { return copy_places_.blocks * copy_places_.block_bytes; }
   std::size_t readback_bytes() const;
   std::size_t logits_bytes() const;
+  std::size_t logprobs_bytes() const;
 
   device::Driver& driver_;
   std::uint32_t max_rows_, max_logits_rows_, vocab_;
+  bool samples_;
   SlotBytes bytes_;
   std::uint32_t n_slots_;
   CopyPlaces copy_places_;

@@ -16,8 +16,10 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
         reply_ = {};
         reply_.error = Error{ErrorCode::internal, "the dispatcher gave no answer; please report this"};
         callback_ = m.callback;
+        request_ = m.submit.request;
         handle(this, m.submit);
         callback_.reset();
+        request_ = {};
         post_.stamp(reply_);
         return std::move(reply_);
       },
@@ -54,6 +56,15 @@ DispatcherShell::behavior_type DispatcherShell::make_behavior() {
       },
       [this](const LoraAnswer& m) { handle(this, m); },
       [this](const CancelReply& m) { handle(this, m); },
+      [this](const LoraBound& m) { handle(this, m); },
+      [this](const AdapterFetched& m) { handle(this, m); },
+      [this](const ReplicaLost& m) { handle(this, m); },
+      [this](const ReplicaReport& m) { handle(this, m); },
+      [this](const Reclaimed& m) { handle(this, m); },
+      [this](const Delivered& m) { handle(this, m); },
+      [this](const Tick& m) {
+        if (timer_.due(now_ns(), *this, post_)) handle(this, m);
+      },
       [this](const Ended& m) { handle(this, m); },
       [this](const Drained& m) { handle(this, m); },
   };
@@ -78,8 +89,18 @@ void DispatcherShell::down(const caf::down_msg& m) {
 }
 
 // The events' destination is known to delivery before the request can have an event.
+void DispatcherShell::open(const RequestId& id) {
+  if (callback_ == nullptr) return;
+  caf::anon_send(peers_->delivery, Register{id, std::exchange(callback_, nullptr), request_->stop.max_tokens});
+}
+
+void DispatcherShell::put(SubmitReply&& m) {
+  if (m.error.code == ErrorCode::none) open(m.request);
+  reply_ = std::move(m);
+}
+
 void DispatcherShell::put(Admit&& m) {
-  caf::anon_send(peers_->delivery, Register{m.id, callback_});
+  if (m.attempt == 0 && m.request.get() == request_.get()) open(m.id);
   to_scheduler(std::move(m));
 }
 

@@ -19,9 +19,19 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
   behavior_type make_behavior() override;
   void on_exit() override;
 
-  void put(SubmitReply&& m) { reply_ = std::move(m); }
+  void put(SubmitReply&& m);
   void put(Admit&& m);
   void put(CancelRequest&& m) { to_scheduler(std::move(m)); }
+  void put(Reclaim&& m) { send_to(peers_->delivery, std::move(m)); }
+  void put(EndRequests&& m) { send_to(peers_->delivery, std::move(m)); }
+  void put(AskReport&& m) { send_to(peers_->scheduler, std::move(m)); }
+  void put(FetchAdapter&& m) { send_to(peers_->lora, std::move(m)); }
+  void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
+  // Of several replicas only.
+  void put(StartReplica&&) {}
+  void put(StopReplica&&) {}
+  void put(ReplicaAnswer&&) {}
+  void put(ReplicaList&&) {}
   void put(CancelReply&& m);
   void put(Drain&& m) { to_scheduler(std::move(m)); }
   void put(Ended&& m) { send_to(peers_->lora, std::move(m)); }
@@ -31,6 +41,7 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
 
  private:
   void attach(const Attach& m);
+  void open(const RequestId& id);
   void down(const caf::down_msg& m);
   void close_loras(const Error& error);
   // By way of the LoRA controller, where there is one: it binds requests to adapters.
@@ -42,7 +53,9 @@ class DispatcherShell final : public Shell<DispatcherActor, DispatcherCore, Disp
     }
   }
 
+  Timer timer_;
   SubmitReply reply_;                   // of the submission that is being handled
+  Shared<Request> request_;             // of the same
   std::shared_ptr<Callback> callback_;  // of the same
   std::vector<std::pair<std::uint64_t, Answer<CancelReply>>> cancels_;  // by client, in order
   std::vector<Answer<Drained>> drains_;

@@ -48,7 +48,8 @@ std::optional<Error> check_sampling(const SamplingParams& s, const ModelInfo& mo
   if (s.logprobs && *s.logprobs > SamplingParams::kMaxLogprobs) {
     return bad(fmt::format("logprobs is {}; at most {} are given", *s.logprobs, SamplingParams::kMaxLogprobs));
   }
-  if (s.needs_logits() && model.max_logits_rows == 0) {
+  const bool on_device = model.supports_device_sampling && s.may_sample_on_device();
+  if (s.needs_logits() && !on_device && model.max_logits_rows == 0) {
     return Error{ErrorCode::unsupported,
                  "this model reads no logits back: only greedy requests without penalties, bias and logprobs run on it"};
   }

@@ -24,6 +24,9 @@ class LoraShell final : public Shell<LoraActor, LoraCore, LoraOutbox> {
   void put(LoraResume&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Lora&& m) { send_to(peers_->router, std::move(m)); }
   void put(LoadAdapter&& m) { send_to(peers_->loader, std::move(m)); }
+  void put(ReadAdapter&& m) { send_to(peers_->loader, std::move(m)); }
+  void put(LoraBound&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(AdapterFetched&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(LoraAnswer&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(SetTimer&& m) { timer_.set(m.at, *this, post_); }
 

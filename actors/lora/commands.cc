@@ -16,9 +16,15 @@ LoraCore::State::Slot* LoraCore::State::find(const std::string& name) {
   return nullptr;
 }
 
+LoraCore::State::Slot* LoraCore::State::find_command(std::uint64_t id) {
+  for (Slot& slot : slots)
+    if (slot.ref.slot != 0 && slot.command == id) return &slot;
+  return nullptr;
+}
+
 // Whether the outcome of the command may change what `name` stands for.
 bool LoraCore::State::affects(const LoraCommand& c, std::uint32_t slot, const std::string& name) const {
-  if (c.kind == Kind::rotate || c.kind == Kind::promote || c.kind == Kind::list) return false;
+  if (c.kind == Kind::rotate || c.kind == Kind::list) return false;
   if (c.name == name) return true;
   return slot < slots.size() && !slots[slot].retired && slots[slot].ref.slot != 0 && slots[slot].name == name;
 }
@@ -26,6 +32,10 @@ bool LoraCore::State::affects(const LoraCommand& c, std::uint32_t slot, const st
 bool LoraCore::State::blocked(const Waiting& w, const std::vector<const Command*>& before) const {
   if (config.fault == LoraFault::never_closes) return false;
   if (config.policy == LoraPolicy::global && (running || !before.empty())) return true;
+  if (!w.admit.output.empty()) {  // what it is bound to is known; only what takes just that away concerns it
+    if (w.admit.adapter_command == 0 || !running || running->slot >= slots.size()) return false;
+    return slots[running->slot].ref.slot != 0 && slots[running->slot].command == w.admit.adapter_command;
+  }
   std::string name = w.admit.request->adapter;
   if (name.empty()) {
     for (const Command* c : before)
@@ -40,22 +50,29 @@ bool LoraCore::State::blocked(const Waiting& w, const std::vector<const Command*
 
 void LoraCore::State::bind(const Waiting& w, TimeNs now, LoraOutbox& out) {
   Admit admit = w.admit;
-  admit.waited = now - w.since;
+  admit.waited += now - w.since;
   stats.delayed += now > w.since ? 1 : 0;
   const std::string& name = admit.request->adapter.empty() ? standard : admit.request->adapter;
   Bound b;
-  if (!name.empty()) {
-    if (Slot* slot = find(name)) {
+  const bool again = !admit.output.empty();
+  std::uint64_t command = 0;
+  if (again ? admit.adapter_command != 0 : !name.empty()) {
+    if (Slot* slot = again ? find_command(admit.adapter_command) : find(name)) {
+      command = slot->command;
       b = {static_cast<std::uint32_t>(slot - slots.data()), slot->ref};
       ++slot->users;
       ++stats.bound;
       slot->used = ++clock;
     } else {
       ++stats.unknown;
-      admit.error =
+      if (again)
+        admit.error = Error{ErrorCode::adapter_gone, "the adapter that the request was bound to is not on the replica that took it over"};
+      else
+        admit.error =
           Error{ErrorCode::unknown_adapter, fmt::format("no adapter is called \"{}\"; load it first, or leave the name out", name)};
     }
   }
+  if (config.movable) out.push(LoraBound{{}, {admit.id, admit.attempt}, command, config.replica});
   admit.adapter = b.ref;
   bound.emplace(admit.id.generation, b);
   out.push(std::move(admit));
@@ -68,7 +85,7 @@ std::optional<std::uint32_t> LoraCore::State::choose(const LoraCommand& c) const
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = slots[i];
     if (slot.ref.slot == 0) return i;
-    if (slot.users > 0 || (!slot.retired && slot.name == standard && slot.name != c.name)) continue;
+    if (slot.in_use() || (!slot.retired && slot.name == standard && slot.name != c.name)) continue;
     const auto rank = [&](const Slot& s) { return s.retired ? 0 : s.name == c.name ? 1 : 2; };
     if (!best || (rank(slot) != rank(slots[*best]) ? rank(slot) < rank(slots[*best]) : slot.used < slots[*best].used)) best = i;
   }
@@ -89,7 +106,7 @@ std::optional<std::uint32_t> LoraCore::State::draining_slot(const LoraCommand& c
 
 std::uint32_t LoraCore::State::users() const {
   if (config.policy == LoraPolicy::global) return static_cast<std::uint32_t>(bound.size());
-  return running && running->slot != kNone ? slots[running->slot].users : 0;
+  return running && running->slot != kNone ? slots[running->slot].users + slots[running->slot].reads : 0;
 }
 
 bool LoraCore::State::quiet() const { return users() == 0; }
@@ -98,11 +115,12 @@ void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
   Running& r = running.emplace(Running{});  // clang 14 takes a nested class for one that cannot be made of nothing
   r.id = command.id;
   r.c = std::move(command.c);
+  r.image = std::move(command.image);
   r.start = now;
   r.bound = now + (r.c.max_wait > 0 ? r.c.max_wait : config.max_wait);
   r.phase = Running::Phase::waiting;
   const Slot* named = r.c.name.empty() ? nullptr : find(r.c.name);
-  if (r.c.kind == Kind::promote)
+  if (r.c.kind == Kind::promote && !r.image)
     return fail(ErrorCode::no_such_peer, fmt::format("there is no replica \"{}\" to take adapters from", r.c.peer), now, out);
   if (r.c.name.empty() && r.c.kind != Kind::rotate) return fail(ErrorCode::bad_request, "the command names no adapter", now, out);
   if (r.c.kind == Kind::rotate || r.c.kind == Kind::unload) {
@@ -112,7 +130,7 @@ void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
     r.slot = static_cast<std::uint32_t>(named - slots.data());
     return proceed(now, out);
   }
-  if (r.c.path.empty()) return fail(ErrorCode::bad_request, "the command names no folder", now, out);
+  if (r.c.path.empty() && !r.image) return fail(ErrorCode::bad_request, "the command names no folder", now, out);
   if (r.c.kind == Kind::load_into_slot) {
     if (r.c.slot == 0 || r.c.slot > slots.size())
       return fail(ErrorCode::bad_request, fmt::format("slot {}; slots 1 to {} are there", r.c.slot, slots.size()), now, out);
@@ -122,7 +140,7 @@ void LoraCore::State::start(Command&& command, TimeNs now, LoraOutbox& out) {
   r.fresh = {free_memory.back(), config.fault == LoraFault::keep_generation ? 1 : ++generation};
   free_memory.pop_back();
   r.phase = Running::Phase::loading;
-  out.push(LoadAdapter{{}, r.id, r.fresh.slot, r.c.path});
+  out.push(LoadAdapter{{}, r.id, r.fresh.slot, r.c.path, r.image});
 }
 
 // The adapter is loaded, or nothing has to be: the table changes as soon as what must go is quiet.
@@ -187,12 +205,13 @@ void LoraCore::State::complete(TimeNs now, LoraOutbox& out) {
       }
       slot.name = r.c.name;
       slot.ref = r.fresh;
+      slot.command = r.id;
       slot.used = ++clock;
       ack.adapter = r.fresh;
       ack.slot = r.slot + 1;
     }
   }
-  out.push(LoraAnswer{{}, r.id, std::move(ack), {}});
+  out.push(LoraAnswer{{}, r.id, std::move(ack), {}, config.replica});
 }
 
 void LoraCore::State::fail(ErrorCode code, std::string what, TimeNs now, LoraOutbox& out) {
@@ -211,7 +230,7 @@ void LoraCore::State::fail(ErrorCode code, std::string what, TimeNs now, LoraOut
       free_memory.push_back(r.fresh.slot);
   }
   if (r.preempting) out.push(LoraResume{{}, slots[r.slot].ref, false});
-  out.push(LoraAnswer{{}, r.id, std::move(ack), Error{code, std::move(what)}});
+  out.push(LoraAnswer{{}, r.id, std::move(ack), Error{code, std::move(what)}, config.replica});
 }
 
 // In the order of arrival: what nothing before it concerns is done.

@@ -11,11 +11,9 @@ namespace troupe::actors {
 
 namespace {
 
-void answer(std::uint64_t id, LoraAck ack, Error error, LoraOutbox& out) { out.push(LoraAnswer{{}, id, std::move(ack), std::move(error)}); }
-
 Admit parked(Admit admit, TimeNs waited) {
   admit.parked = true;
-  admit.waited = waited;
+  admit.waited += waited;
   return admit;
 }
 
@@ -42,7 +40,7 @@ bool LoraCore::busy() const {
 
 void LoraCore::on(const Admit& m, TimeNs now, LoraOutbox& out) {
   State::Waiting w{m, now, 0};
-  if (m.request->deadline) w.deadline = now + *m.request->deadline;
+  if (m.request->deadline) w.deadline = now + *m.request->deadline - m.waited;
   s_->queue.push_back(std::move(w));
   s_->pump(now, out);
 }
@@ -70,8 +68,8 @@ void LoraCore::on(const Drain& m, TimeNs now, LoraOutbox& out) {
 
 void LoraCore::on(const Ended& m, TimeNs now, LoraOutbox& out) {
   State& s = *s_;
-  for (const RequestId& id : m.requests) {
-    const auto it = s.bound.find(id.generation);
+  for (const Placed& p : m.requests) {
+    const auto it = s.bound.find(p.id.generation);
     if (it == s.bound.end()) continue;
     const State::Bound b = it->second;
     s.bound.erase(it);
@@ -83,16 +81,16 @@ void LoraCore::on(const Ended& m, TimeNs now, LoraOutbox& out) {
 
 void LoraCore::on(const LoraSubmit& m, TimeNs now, LoraOutbox& out) {
   State& s = *s_;
-  if (m.command.kind == LoraCommand::Kind::list) return answer(m.id, s.list(), {}, out);  // nothing must be quiet for it
+  const auto answer = [&](LoraAck ack, Error error) { out.push(LoraAnswer{{}, m.id, std::move(ack), std::move(error), s.config.replica}); };
+  if (m.command.kind == LoraCommand::Kind::list) return answer(s.list(), {});  // nothing must be quiet for it
   LoraAck ack;
   ack.name = m.command.name;
   const auto waiting =
       std::count_if(s.queue.begin(), s.queue.end(), [](const State::Item& item) { return std::holds_alternative<State::Command>(item); });
-  if (s.draining) return answer(m.id, std::move(ack), Error{ErrorCode::closed, "the runtime is draining and takes no commands"}, out);
+  if (s.draining) return answer(std::move(ack), Error{ErrorCode::closed, "the runtime is draining and takes no commands"});
   if (waiting >= s.config.max_commands)
-    return answer(m.id, std::move(ack),
-                  Error{ErrorCode::overloaded, fmt::format("{} LoRA commands wait already; try again later", waiting)}, out);
-  s.queue.push_back(State::Command{m.id, m.command});
+    return answer(std::move(ack), Error{ErrorCode::overloaded, fmt::format("{} LoRA commands wait already; try again later", waiting)});
+  s.queue.push_back(State::Command{m.id, m.command, m.image});
   s.pump(now, out);
 }
 
@@ -159,6 +157,31 @@ void LoraCore::on(const Tick&, TimeNs now, LoraOutbox& out) {
     out.push(parked(w->admit, now - w->since));
     it = s.queue.erase(it);
   }
+  s.pump(now, out);
+}
+
+void LoraCore::on(const FetchAdapter& m, TimeNs, LoraOutbox& out) {
+  State& s = *s_;
+  State::Slot* slot = s.find(m.name);
+  const bool leaving = slot != nullptr && s.running && s.running->phase == State::Running::Phase::changing &&
+                       s.running->slot == static_cast<std::uint32_t>(slot - s.slots.data());
+  if (slot == nullptr || leaving)
+    return out.push(AdapterFetched{
+        {}, m.id, {}, Error{ErrorCode::unknown_adapter, fmt::format("no adapter is called \"{}\"", m.name)}, s.config.replica});
+  ++slot->reads;
+  s.reads.push_back({m.id, slot->ref});
+  out.push(ReadAdapter{{}, m.id, slot->ref.slot});
+}
+
+void LoraCore::on(const AdapterRead& m, TimeNs now, LoraOutbox& out) {
+  State& s = *s_;
+  const auto read = std::find_if(s.reads.begin(), s.reads.end(), [&](const State::Read& r) { return r.id == m.id; });
+  if (read == s.reads.end()) return;
+  for (State::Slot& slot : s.slots)
+    if (slot.ref == read->ref) --slot.reads;
+  s.reads.erase(read);
+  out.push(AdapterFetched{{}, m.id, m.image, m.error, s.config.replica});
+  if (s.running && s.running->phase == State::Running::Phase::waiting) s.proceed(now, out);
   s.pump(now, out);
 }
 

@@ -6,11 +6,13 @@
 // has to go must be without users: admission to it is closed from the moment the command began, so that its users only
 // become fewer, and the wait is bounded (LoraCommand::max_wait, then fail or preempt). The router changes the table once
 // nothing on the device names what goes. All other adapters and the base model are served meanwhile.
+// An adapter is known by the command that loaded it, which is the same on every replica: a request that had output elsewhere
+// is bound to what the same command loaded, or ends with adapter_gone.
 // Loading a name again takes another slot and is a new generation; the old one retires with its last user.
 //
 // Invariants, after every message
 //   - users of a slot = requests bound to its generation that have not ended;
-//   - every slot of the model's memory is free, in the table, or being loaded;
+//   - every slot of the model's memory is free, in the table, being loaded, or read for another replica;
 //   - a command that failed has changed nothing.
 // Bounded: `max_commands` wait; requests are bounded by the dispatcher's max_live.
 //
@@ -43,6 +45,8 @@ struct LoraConfig {
   TimeNs lease = 5'000'000'000;      // how long the scheduler holds users back, and how long the router has
   std::uint32_t max_commands = 16;   // that wait; beyond it: overloaded
   LoraPolicy policy = LoraPolicy::scoped;
+  ReplicaRef replica{0, 1};  // what it tells the dispatcher it is
+  bool movable = false;      // it also says what each request is bound to: another replica may have to go on with it
   LoraFault fault = LoraFault::none;
 };
 
@@ -63,7 +67,8 @@ struct LoraStats {
   std::uint64_t failed = 0;  // with any error
 };
 
-using LoraOutbox = Outbox<Admit, CancelRequest, Drain, LoraAnswer, LoadAdapter, Lora, LoraHold, LoraResume, SetTimer>;
+using LoraOutbox = Outbox<Admit, CancelRequest, Drain, LoraAnswer, LoadAdapter, Lora, LoraHold, LoraResume, SetTimer, LoraBound, ReadAdapter,
+                          AdapterFetched>;
 
 class LoraCore {
  public:
@@ -74,6 +79,9 @@ class LoraCore {
   void on(const CancelRequest& m, TimeNs now, LoraOutbox& out);  // likewise
   void on(const Drain& m, TimeNs now, LoraOutbox& out);          // likewise, after everything before it; later commands get `closed`
   void on(const Ended& m, TimeNs now, LoraOutbox& out);
+  // Answered by one AdapterFetched: for another replica, from the model's memory, where it stays meanwhile. unknown_adapter.
+  void on(const FetchAdapter& m, TimeNs now, LoraOutbox& out);
+  void on(const AdapterRead& m, TimeNs now, LoraOutbox& out);
   // Answered by one LoraAnswer. bad_request, unknown_adapter, bad_adapter, rank_too_large, slot_in_use, timed_out,
   // no_such_peer, overloaded, closed.
   void on(const LoraSubmit& m, TimeNs now, LoraOutbox& out);

@@ -22,6 +22,9 @@ struct LoraCore::State {
     std::uint32_t users = 0;
     std::uint64_t used = 0;  // when it was bound to last, in counts of `clock`
     bool retired = false;
+    std::uint64_t command = 0;  // that loaded it
+    std::uint32_t reads = 0;    // FetchAdapter of it that are under way: it stays
+    bool in_use() const { return users + reads > 0; }
   };
   struct Bound {
     std::uint32_t slot = kNone;  // in `slots`; kNone: the base model
@@ -35,6 +38,11 @@ struct LoraCore::State {
   struct Command {
     std::uint64_t id = 0;
     LoraCommand c;
+    Shared<AdapterImage> image{};
+  };
+  struct Read {
+    std::uint64_t id = 0;
+    AdapterRef ref;
   };
   using Item = std::variant<Waiting, Command, Drain>;
   struct Running {
@@ -42,6 +50,7 @@ struct LoraCore::State {
     Phase phase = Phase::loading;
     std::uint64_t id = 0;
     LoraCommand c;
+    Shared<AdapterImage> image{};
     std::uint32_t slot = kNone;  // in `slots`, once it is chosen
     AdapterRef fresh;            // what is loaded; slot 0: unload
     TimeNs start = 0;
@@ -63,11 +72,13 @@ struct LoraCore::State {
   std::unordered_map<std::uint64_t, Bound> bound;  // by generation of the request; lookup only
   std::deque<Item> queue;                          // what could not be handled yet, in the order of arrival
   std::optional<Running> running;
+  std::vector<Read> reads;  // that the loader has not answered
   TimeNs armed = 0;
   bool draining = false;
   LoraStats stats;
 
   Slot* find(const std::string& name);  // not retired
+  Slot* find_command(std::uint64_t id);
   bool affects(const LoraCommand& c, std::uint32_t slot, const std::string& name) const;
   bool blocked(const Waiting& w, const std::vector<const Command*>& before) const;
   void bind(const Waiting& w, TimeNs now, LoraOutbox& out);

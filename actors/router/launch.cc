@@ -34,7 +34,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     return device_error(Phase::launch, ErrorCode::bad_plan,
                         std::to_string(plan.rows.size()) + " rows, at most " + std::to_string(model.max_rows));
   planned.clear();
-  std::uint32_t tokens = 0, logits = 0;
+  std::uint32_t tokens = 0, logits = 0, sampled = 0;
   const RingSlot* from = nullptr;
   for (std::uint32_t i = 0; i < plan.rows.size(); ++i) {
     const Row& row = plan.rows[i];
@@ -65,6 +65,7 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     planned.push_back(s);
     tokens += row.n_tokens;
     if (row.readback == RowReadback::logits) ++logits;
+    if (row.readback == RowReadback::sample) ++sampled;
   }
   if (tokens > model.max_step_tokens)
     return device_error(Phase::launch, ErrorCode::bad_plan,
@@ -73,6 +74,29 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     return device_error(
         Phase::launch, ErrorCode::bad_plan,
         std::to_string(logits) + " rows read logits back, at most " + std::to_string(model.max_logits_rows) + ": cut the plan");
+  return sampled == 0 && plan.samples.empty() ? DeviceError{} : validate_samples(plan, sampled);
+}
+
+DeviceError RouterCore::State::validate_samples(const StepPlan& plan, std::uint32_t sampled) const {
+  const auto bad = [](std::string what) { return device_error(DeviceError::Phase::launch, ErrorCode::bad_plan, std::move(what)); };
+  if (!model.supports_device_sampling) return bad("the plan has rows to sample, and the device does not sample");
+  if (plan.samples.size() != sampled)
+    return bad(std::to_string(sampled) + " rows are to be sampled, and the plan says how for " + std::to_string(plan.samples.size()));
+  const auto inside = [](std::uint32_t begin, std::uint32_t n, std::size_t size) { return begin <= size && n <= size - begin; };
+  std::uint64_t words = 0;
+  std::uint32_t next = 0;
+  for (const RowSample& s : plan.samples) {
+    if (s.row < next || s.row >= plan.rows.size() || plan.rows[s.row].readback != RowReadback::sample)
+      return bad("how to sample row " + std::to_string(s.row) + " is not at the place of a row that is sampled");
+    next = s.row + 1;
+    if (!inside(s.bias_begin, s.n_biases, plan.biases.size()) || !inside(s.bar_begin, s.n_bars, plan.tokens.size()) ||
+        !inside(s.history_begin, s.n_history, plan.tokens.size()))
+      return bad_row(s.row, "its biases, barred ids or history lie past the plan's");
+    if (s.n_history > plan.rows[s.row].position) return bad_row(s.row, "its history is longer than what is before it");
+    words += 2ull * s.n_biases + s.n_bars + s.n_history;
+  }
+  if (words > model.max_sample_words)
+    return bad("the sampled rows bring " + std::to_string(words) + " words, at most " + std::to_string(model.max_sample_words) + ": cut the plan");
   return {};
 }
 
@@ -151,12 +175,17 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     d.mask = row.mask;
     d.adapter_slot = row.adapter.slot;
     d.wants_token = row.readback != RowReadback::none;
+    d.sampled = row.readback == RowReadback::sample;
     if (row.readback == RowReadback::logits) d.logits_row = step.n_logits++;
     step.n_tokens += row.n_tokens;
     s.launched_len += row.n_tokens;
     ++s.open_steps;
   }
   step.tokens.assign(plan.tokens.begin(), plan.tokens.end());
+  step.samples.assign(plan.samples.begin(), plan.samples.end());
+  step.biases.assign(plan.biases.begin(), plan.biases.end());
+  for (RowSample& s : step.samples)
+    if (s.logprobs_row != RowSample::kNone) s.logprobs_row = step.n_logprobs++;
   step.ticket = plan.ticket;
   step.slot = slot.handles;
   return {};

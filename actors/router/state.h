@@ -194,6 +194,7 @@ struct RouterCore::State {
 
   // launch.cc
   DeviceError validate(const StepPlan& plan);
+  DeviceError validate_samples(const StepPlan& plan, std::uint32_t sampled) const;
   DeviceError reserve(const StepPlan& plan, LaunchedStep& step, RingSlot& slot);
   RingSlot* pick_slot(const StepPlan& plan);
 

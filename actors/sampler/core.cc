@@ -33,11 +33,11 @@ struct SamplerCore::State {
     auto it = histories.find(row.request);
     if (row.fresh) {
       if (it == histories.end()) it = insert(row.request);
-      it->second.start(needs_history(row.params->sampling) ? *row.params : Request{}, vocab_size);
+      it->second.start(row.params->sampling.penalizes() ? *row.params : Request{}, vocab_size);
     } else if (it == histories.end()) {
       return nullptr;
     }
-    if (!needs_history(row.params->sampling)) return &it->second;
+    if (!row.params->sampling.penalizes()) return &it->second;
     it->second.add(new_tokens);
     return it->second.outputs() == row.output_index ? &it->second : nullptr;
   }
@@ -70,7 +70,7 @@ struct SamplerCore::State {
     const SamplingParams& p = row.params->sampling;
     const std::span<const float> raw(view.data + std::size_t{row.logits_row} * vocab_size, vocab_size);
     std::copy(raw.begin(), raw.end(), work.begin());
-    if (needs_history(p)) history->apply(p, work);
+    if (p.penalizes()) history->apply(p, work);
     for (const TokenBias& b : p.logit_bias) {
       if (b.id < vocab_size) work[b.id] += b.bias;
     }
@@ -81,7 +81,7 @@ struct SamplerCore::State {
     std::optional<Token> chosen;
     if (p.temperature > 0) {
       const kernels::SamplingShape shape{.temperature = p.temperature, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p};
-      chosen = kernels::sample_token(work, shape, kernels::philox_uniform(row.seed, row.output_index, 0), scratch);
+      chosen = kernels::sample_token(work, shape, kernels::philox_draw(row.seed, row.output_index, 0), scratch);
     } else {
       chosen = kernels::best_token(work);
     }

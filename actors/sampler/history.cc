@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/sampling_math.h"
+
 namespace troupe::actors {
 
 void History::start(const Request& request, std::uint32_t vocab_size) {
@@ -28,10 +30,7 @@ void History::apply(const SamplingParams& params, std::span<float> logits) const
   for (const Entry& e : entries_) {
     if (e.id >= logits.size()) break;
     float& x = logits[e.id];
-    if (params.repetition_penalty != 1) x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
-    if (e.outputs == 0) continue;
-    x -= static_cast<float>(e.outputs) * params.frequency_penalty;
-    x -= params.presence_penalty;
+    x = kernels::penalized(x, e.outputs, params.repetition_penalty, params.presence_penalty, params.frequency_penalty);
   }
 }
 

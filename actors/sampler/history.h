@@ -11,11 +11,6 @@
 
 namespace troupe::actors {
 
-// Whether the counts bear on a token's choice.
-inline bool needs_history(const SamplingParams& p) {
-  return p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
-}
-
 class History {
  public:
   // Forgets everything, and counts the prompt. Sets memory aside for the whole output, so that add() allocates nothing.

@@ -21,6 +21,7 @@ SchedulerShell::behavior_type SchedulerShell::make_behavior() {
       },
       [this](const Drain& m) { handle(this, m); },
       [this](const Halt& m) { handle(this, m); },
+      [this](const AskReport& m) { handle(this, m); },
       [this](const LoraHold& m) { handle(this, m); },
       [this](const LoraResume& m) { handle(this, m); },
       [this](const Ask&) {

@@ -21,6 +21,8 @@ class SchedulerShell final : public Shell<SchedulerActor, SchedulerCore, Schedul
   void put(Sample&& m) { send_to(peers_->sampler, std::move(m)); }
   void put(Deliver&& m) { send_to(peers_->delivery, std::move(m)); }
   void put(Ended&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(ReplicaLost&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(ReplicaReport&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(CancelReply&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(Drained&& m) { send_to(peers_->dispatcher, std::move(m)); }
   void put(DropState&& m) { send_to(peers_->spill, std::move(m)); }

@@ -6,7 +6,8 @@
 
 namespace troupe::actors {
 
-void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row) {
+void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row,
+                                      std::uint32_t logprobs_row) {
   Live* r = find(row);
   if (r == nullptr) {
     ++stats.overruns;
@@ -38,7 +39,11 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   r->failures = 0;
   effects.push_back(Commit{r->seq, r->epoch, r->settled});
   if (!f.produces) return;
-  if (f.host_chosen) return ask_sampler(*r, f, result, logits_row);
+  if (f.chosen_by == RowReadback::logits) return ask_sampler(*r, f, result, logits_row);
+  if (row.logprobs) {
+    const RowLogprobs& logprobs = result.logprobs[logprobs_row];
+    return commit_token(*r, rb.id, logprobs.chosen, result.best.data() + logprobs.best_begin, logprobs.n_best);
+  }
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
 }
 
@@ -85,6 +90,7 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   TokenBatch& b = staged;
   TokenEvent& e = b.events.emplace_back();
   e.request = r.id;
+  e.attempt = r.attempt;
   e.index = static_cast<std::uint32_t>(r.output.size());
   e.id = id;
   e.logprob = logprob;
@@ -126,7 +132,8 @@ void SchedulerCore::State::commit_token(Live& r, Token id, float logprob, const 
   for (std::uint32_t i = 0; i < r.n_rows; ++i) {
     const InFlightRow& f = r.rows[i];
     if (!f.produces || config.fault == SchedulerFault::ignore_mask_change) continue;
-    if (f.host_chosen != needs_host(r, f.output_index) || (!f.host_chosen && f.mask != mask_for(r, f.output_index))) return redo(r);
+    if (f.chosen_by != chooser(r, f.output_index)) return redo(r);
+    if (f.chosen_by == RowReadback::argmax ? f.mask != mask_for(r, f.output_index) : f.closed_thinking != r.closed_thinking) return redo(r);
   }
   // Only a row that begins a block can have booked one.
   const InFlightRow& next = r.rows[0];
@@ -138,6 +145,7 @@ void SchedulerCore::State::redo(Live& r) {
   ++r.epoch;
   r.launched = r.settled;
   r.n_rows = 0;
+  r.history_sent = r.opened_len == 0 || !r.penalizes;  // the step that brought it may have failed
   effects.push_back(Rollback{r.seq, r.epoch});
 }
 
@@ -162,8 +170,10 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   r.text.flush(b.text);
   f.text_size = static_cast<std::uint32_t>(b.text.size()) - f.text_begin;
   f.error = std::move(error);
+  f.attempt = r.attempt;
+  f.other_arithmetic = r.other_arithmetic;
   if (config.fault != SchedulerFault::drop_terminal || r.id.generation % 8 != 5) b.finishes.push_back(std::move(f));
-  ended.push_back(r.id);
+  ended.push_back({r.id, r.attempt});
   if (r.sampler_knows) sampler_closed.push_back(r.id);
   forget_saved(r);
   if (r.phase == Live::Phase::waiting) {
@@ -180,10 +190,17 @@ void SchedulerCore::State::finish(Live& r, FinishReason reason, Error error) {
   free_live.push_back(index);
 }
 
-// The device is gone, or a bug of ours made the books disagree: everything ends, with the reason.
+// The device is gone, or a bug of ours made the books disagree: everything ends, with the reason, or goes elsewhere.
 void SchedulerCore::State::halt(const DeviceError& error) {
   if (halted.code != ErrorCode::none) return;
   halted = Error{error.code == ErrorCode::device_lost || error.code == ErrorCode::closed ? error.code : ErrorCode::internal, error.what};
+  if (config.movable && halted.code != ErrorCode::closed)
+    left = true;
+  else
+    end_all();
+}
+
+void SchedulerCore::State::end_all() {
   for (Live& r : live)
     if (r.phase != Live::Phase::unused) finish(r, FinishReason::error, halted);
 }

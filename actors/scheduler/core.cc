@@ -29,6 +29,11 @@ Live* SchedulerCore::State::find(const StepRow& row) {
 }
 
 void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
+  if (left) {
+    if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {}), config.replica});
+    if (!std::exchange(told, true)) out.push(ReplicaLost{{}, config.replica, halted});
+    return;
+  }
   admit(out);
   const bool launched = plan(out);
   if (!launched && !unanswered && n_pipeline == 0) {
@@ -45,11 +50,11 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
   }
   for (const SeqId seq : drops) out.push(DropState{{}, seq});
   drops.clear();
-  if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {})});
+  if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {}), config.replica});
   // Over-runs and releases included: once it is answered, the pools are whole.
   if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0 && (saves + restores == 0 || halted.code != ErrorCode::none)) {
     draining = false;
-    out.push(Drained{});
+    out.push(Drained{{}, config.replica});
   }
 }
 
@@ -81,6 +86,7 @@ TimeNs SchedulerCore::last_settled() const { return s_->last_settled; }
 
 void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   if (s.free_live.empty()) {
     s.free_live.push_back(static_cast<std::uint32_t>(s.live.size()));
     s.live.emplace_back();
@@ -99,13 +105,17 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
   r.admitted = ++s.admissions;
   r.prompt_len = static_cast<std::uint32_t>(m.request->prompt.size());
   r.min_tokens = m.request->stop.min_tokens;
-  r.always_host = m.request->sampling.needs_logits();
+  r.samples = m.request->sampling.needs_logits();
+  r.penalizes = m.request->sampling.penalizes();
   r.stops_at_ids = m.request->think.has_value() || !m.request->stop.stop_token_ids.empty();
   r.stops_at_strings = !m.request->stop.stop.empty();
   r.ignore_eos = m.request->stop.ignore_eos;
   r.max_new = std::min(m.request->stop.max_tokens, s.model.context_length - std::min(r.prompt_len, s.model.context_length));
   r.output.reserve(r.max_new);
   r.adapter = m.adapter;
+  r.attempt = m.attempt;
+  r.other_arithmetic = m.other_arithmetic;
+  const auto over = m.output.empty() ? std::nullopt : s.take_over(r, m.output);
   if (m.request->deadline) {
     r.deadline = now + *m.request->deadline - m.waited;
     s.arm(r.deadline, out);
@@ -118,6 +128,8 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
     s.finish(r, FinishReason::error, m.error);
   else if (m.parked)
     return;  // its cancel, or its deadline, follows
+  else if (over)
+    s.finish(r, *over);
   else if (r.max_new == 0)
     s.finish(r, FinishReason::length);
   s.advance(now, out);
@@ -125,7 +137,8 @@ void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
-  CancelReply reply{{}, m.id, CancelOutcome::already_finished, 0};
+  if (s.left) return;
+  CancelReply reply{{}, m.id, CancelOutcome::already_finished, 0, s.config.replica};
   if (Live* r = s.find(m.id)) {
     reply.tokens = static_cast<std::uint32_t>(r->output.size());
     reply.outcome =
@@ -138,6 +151,7 @@ void SchedulerCore::on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out)
 
 void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.facts = m.facts;
   Live* r = s.find(m.request);
   const bool ours = r != nullptr && r->phase == Live::Phase::opening;
@@ -147,7 +161,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
     if (ours) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
-      r->launched = r->settled = m.cached_len;
+      r->launched = r->settled = r->opened_len = m.cached_len;
+      r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;
       else
@@ -175,6 +190,7 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.facts = m.facts;
   if (!s.unanswered || s.pipeline[s.n_pipeline - 1].ticket != m.ticket) return;
   s.unanswered = false;
@@ -184,9 +200,11 @@ void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   const StepResult& result = *m.result;
   s.facts = m.facts;
   s.last_settled = now;
+  ++s.stats.settled;
   s.settled_now = true;
   s.ring_blocked = false;
   if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket)
@@ -195,10 +213,12 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   --s.n_pipeline;
   const PipelineStep& step = s.pipeline[s.n_pipeline];
   if (result.error.code == ErrorCode::device_lost) s.halt(result.error);
-  std::uint32_t logits_row = 0;
+  if (s.left) return s.advance(now, out);
+  std::uint32_t logits_row = 0, logprobs_row = 0;
   for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
-    s.settle_row(step.rows[i], result, i, logits_row);
+    s.settle_row(step.rows[i], result, i, logits_row, logprobs_row);
     if (step.rows[i].readback == RowReadback::logits) ++logits_row;
+    if (step.rows[i].logprobs) ++logprobs_row;
   }
   if (result.logits.n_rows > 0 && !s.sample) s.effects.push_back(ReadLogits{result.ticket});  // nobody is left to read them
   s.unblock();
@@ -207,6 +227,7 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   const SampledBatch& b = *m.batch;
   const auto pending = std::find(s.samples.begin(), s.samples.end(), b.ticket);
   if (pending == s.samples.end()) return;  // the answer to closed requests only
@@ -230,6 +251,7 @@ void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.facts = m.facts;
   if (s.applying > 0) --s.applying;
   s.ring_blocked = false;
@@ -240,6 +262,7 @@ void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const Tick&, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.timer = 0;
   TimeNs next = 0;
   for (Live& r : s.live) {
@@ -263,17 +286,43 @@ void SchedulerCore::on(const Tick&, TimeNs now, SchedulerOutbox& out) {
 }
 
 void SchedulerCore::on(const Drain&, TimeNs now, SchedulerOutbox& out) {
+  if (s_->left) return;
   s_->draining = true;
   s_->advance(now, out);
 }
 
 void SchedulerCore::on(const Halt& m, TimeNs now, SchedulerOutbox& out) {
-  s_->halt(DeviceError{DeviceError::Phase::effect, m.error.code, 0, 0, m.error.what});
-  s_->advance(now, out);
+  State& s = *s_;
+  if (s.left || s.halted.code == ErrorCode::none) {
+    s.left = false;
+    s.halted = m.error;
+    s.end_all();
+  }
+  s.advance(now, out);
+}
+
+void SchedulerCore::on(const AskReport&, TimeNs now, SchedulerOutbox& out) {
+  const State& s = *s_;
+  if (s.left) return;
+  ReplicaReport report;
+  report.replica = s.config.replica;
+  report.facts = s.facts;
+  report.waiting = waiting();
+  report.running = running();
+  report.in_flight = s.n_pipeline;
+  report.steps = s.stats.steps;
+  report.steps_ahead = s.stats.steps_ahead;
+  report.settled = s.stats.settled;
+  report.tokens = s.stats.tokens;
+  for (const Live& r : s.live)
+    if (r.phase != Live::Phase::unused) report.outstanding += r.prompt_len + r.max_new - std::min(r.settled, r.prompt_len + r.max_new);
+  report.since_settled = s.last_settled == 0 ? 0 : now - s.last_settled;
+  out.push(std::move(report));
 }
 
 std::string SchedulerCore::check() const {
   const State& s = *s_;
+  if (s.left) return {};  // it was given up where it stood
   if (s.n_pipeline > s.depth) return "R4: more steps in flight than the depth";
   if (s.running.size() > s.max_batch) return "R11: more running requests than the batch holds";
   std::size_t used = 0;

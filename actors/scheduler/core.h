@@ -32,16 +32,20 @@ struct SchedulerConfig {
   std::uint32_t resume_immunity = 16;  // tokens that a resumed request generates before it is preempted again, if another can be
   std::uint32_t spill_places = 0;      // saves and restores at a time; 0 = a preempted request is always computed again
   std::uint32_t spill_min_blocks = 4;  // a preempted request is saved if it has more full settled blocks than that
+  ReplicaRef replica{0, 1};            // what it tells the dispatcher it is
+  bool movable = false;                // when the device is lost its requests are not ended: the dispatcher moves them
   SchedulerFault fault = SchedulerFault::none;
 };
 
 // Counted since start; read by metrics and verify.
 struct SchedulerStats {
   std::uint64_t steps = 0;         // launched
+  std::uint64_t settled = 0;       // of those
   std::uint64_t decode_steps = 0;  // with at least one row that continues a sequence's output
   std::uint64_t steps_ahead = 0;   // of those: enqueued while an earlier one was unsettled, with a fed row
   std::uint64_t rows = 0;
   std::uint64_t fed_rows = 0;
+  std::uint64_t device_sampled = 0;  // rows
   std::uint64_t overruns = 0;       // fed rows dropped: their sequence had ended
   std::uint64_t redone_rows = 0;    // rows disowned by a changed mask, and their descendants
   std::uint64_t stale_results = 0;  // rows of an older epoch, dropped
@@ -63,15 +67,18 @@ struct SchedulerStats {
   std::uint64_t spills_dropped = 0;   // requests that ended with their state in a file
   std::uint64_t ended_saving = 0;     // that ended while it was written
   std::uint64_t ended_restoring = 0;  // that ended while it was read back
+  std::uint64_t taken_over = 0;       // requests that came with output of another replica
 };
 
-using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState>;
+using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState, ReplicaLost, ReplicaReport>;
 
 class SchedulerCore {
  public:
   SchedulerCore(const SchedulerConfig& config, const ModelInfo& model);
   ~SchedulerCore();
 
+  // With output of an earlier attempt it goes on behind it, as a request that was preempted does: text, stop conditions,
+  // penalties and random numbers as if every token had been chosen here.
   void on(const Admit& m, TimeNs now, SchedulerOutbox& out);
   void on(const CancelRequest& m, TimeNs now, SchedulerOutbox& out);
   void on(const Opened& m, TimeNs now, SchedulerOutbox& out);
@@ -83,6 +90,7 @@ class SchedulerCore {
   void on(const Tick& m, TimeNs now, SchedulerOutbox& out);
   void on(const Drain& m, TimeNs now, SchedulerOutbox& out);
   void on(const Halt& m, TimeNs now, SchedulerOutbox& out);
+  void on(const AskReport& m, TimeNs now, SchedulerOutbox& out);
   // R9: preempts the adapter's users and opens none until the Resume, or until the lease has expired.
   void on(const LoraHold& m, TimeNs now, SchedulerOutbox& out);
   void on(const LoraResume& m, TimeNs now, SchedulerOutbox& out);

@@ -17,6 +17,7 @@ void SchedulerCore::State::preempt_held() {
 
 void SchedulerCore::on(const LoraHold& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.held = m.adapter;
   s.held_until = m.until;
   s.arm(m.until, out);
@@ -26,6 +27,7 @@ void SchedulerCore::on(const LoraHold& m, TimeNs now, SchedulerOutbox& out) {
 
 void SchedulerCore::on(const LoraResume& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   if (s.held == m.adapter) s.held = {};
   if (m.gone) {
     for (Live& r : s.live) {

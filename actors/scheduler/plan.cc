@@ -37,7 +37,7 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
 }
 
 void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens,
-                                   bool host_chosen) {
+                                   RowReadback chosen_by) {
   Live& r = live[index];
   InFlightRow& f = r.rows[r.n_rows];
   f.ticket = plan.ticket;
@@ -47,8 +47,10 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   f.output_index = static_cast<std::uint32_t>(r.output.size()) + r.ahead();
   f.fed = choice == RowChoice::feed;
   f.produces = f.fed || r.launched + n_tokens == r.known();
-  f.host_chosen = f.produces && host_chosen;
-  f.mask = f.produces && !host_chosen ? mask_for(r, f.output_index) : RowMask{};
+  f.chosen_by = f.produces ? chosen_by : RowReadback::none;
+  f.closed_thinking = r.closed_thinking;
+  f.brought_history = false;
+  f.mask = f.chosen_by == RowReadback::argmax ? mask_for(r, f.output_index) : RowMask{};
   Row& row = plan.rows.emplace_back();
   row.seq = r.seq;
   row.epoch = r.epoch;
@@ -56,7 +58,7 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   row.n_tokens = n_tokens;
   row.mask = f.mask;
   row.adapter = r.adapter;
-  row.readback = !f.produces ? RowReadback::none : host_chosen ? RowReadback::logits : RowReadback::argmax;
+  row.readback = f.chosen_by;
   if (f.fed) {
     const InFlightRow& from = r.rows[r.n_rows - 1];
     row.source = FeedSource::feed(from.ticket, from.row);
@@ -64,6 +66,7 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
     row.source = FeedSource::host(static_cast<std::uint32_t>(plan.tokens.size()));
     for (std::uint32_t k = 0; k < n_tokens; ++k) plan.tokens.push_back(r.token(r.launched + k));
   }
+  if (f.chosen_by == RowReadback::sample) add_sample(plan, r, f);
   StepRow& launched = step.rows.emplace_back();
   launched.index = index;
   launched.seq = r.seq;
@@ -71,8 +74,45 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   launched.n_tokens = n_tokens;
   launched.fed = f.fed;
   launched.readback = row.readback;
+  launched.logprobs = f.chosen_by == RowReadback::sample && r.request->sampling.logprobs.has_value();
   r.launched += n_tokens;
   ++r.n_rows;
+}
+
+void SchedulerCore::State::add_sample(StepPlan& plan, Live& r, InFlightRow& row) {
+  const SamplingParams& p = r.request->sampling;
+  ++stats.device_sampled;
+  RowSample& s = plan.samples.emplace_back();
+  s.row = row.row;
+  s.output_index = row.output_index;
+  s.seed = r.seed;
+  s.prompt_length = r.prompt_len;
+  s.temperature = p.temperature;
+  s.top_k = p.top_k;
+  s.top_p = p.top_p;
+  s.min_p = p.min_p;
+  s.repetition_penalty = p.repetition_penalty;
+  s.presence_penalty = p.presence_penalty;
+  s.frequency_penalty = p.frequency_penalty;
+  s.bias_begin = static_cast<std::uint32_t>(plan.biases.size());
+  s.n_biases = static_cast<std::uint32_t>(p.logit_bias.size());
+  plan.biases.insert(plan.biases.end(), p.logit_bias.begin(), p.logit_bias.end());
+  s.bar_begin = static_cast<std::uint32_t>(plan.tokens.size());
+  if (r.bars(row.output_index)) {
+    const std::vector<Token>& ids = barred(r, row.output_index);
+    s.n_bars = static_cast<std::uint32_t>(ids.size());
+    plan.tokens.insert(plan.tokens.end(), ids.begin(), ids.end());
+  }
+  s.history_begin = static_cast<std::uint32_t>(plan.tokens.size());
+  if (!r.history_sent) {
+    r.history_sent = row.brought_history = true;
+    s.n_history = r.opened_len;
+    for (std::uint32_t position = 0; position < r.opened_len; ++position) plan.tokens.push_back(r.token(position));
+  }
+  if (p.logprobs) {
+    s.n_best = *p.logprobs;
+    s.logprobs_row = 0;
+  }
 }
 
 // Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
@@ -97,7 +137,7 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   step.ticket = plan.ticket;
   step.rows.clear();
 
-  std::uint32_t budget = step_tokens, logits = 0;
+  std::uint32_t budget = step_tokens, logits = 0, words = 0;
   std::optional<std::uint32_t> cut;
   std::optional<bool> chunk_served;  // the first chunk that was due
   bool decode = false, fed = false;
@@ -116,8 +156,11 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
       const std::uint32_t n = std::min({known, chunk_limit(r), chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget});
       const bool produces = choice == RowChoice::feed || n == known;
-      const bool to_host = produces && needs_host(r, static_cast<std::uint32_t>(r.output.size()) + r.ahead());
-      const bool fits = n > 0 && plan.rows.size() < model.max_rows && !(to_host && logits >= model.max_logits_rows);
+      const std::uint32_t output_index = static_cast<std::uint32_t>(r.output.size()) + r.ahead();
+      const RowReadback by = produces ? chooser(r, output_index) : RowReadback::none;
+      const std::uint32_t brings = by == RowReadback::sample ? sample_words(r, output_index) : 0;
+      const bool fits = n > 0 && plan.rows.size() < model.max_rows && !(by == RowReadback::logits && logits >= model.max_logits_rows) &&
+                        (brings == 0 || words + brings <= model.max_sample_words);
       if (chunks && !chunk_served) chunk_served = fits;
       if (!fits) {
         if (!chunks && !cut) cut = at;
@@ -126,9 +169,10 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       decode = decode || r.launched >= r.prompt_len;
       fed = fed || choice == RowChoice::feed;
       if (r.launched < r.prompt_len) stats.prefill_tokens += n;
-      logits += to_host ? 1 : 0;
+      logits += by == RowReadback::logits ? 1 : 0;
+      words += brings;
       budget -= n;
-      add_row(plan, step, running[at], choice, n, to_host);
+      add_row(plan, step, running[at], choice, n, by);
     }
   }
   chunks_first = !chunk_served.value_or(true);
@@ -158,6 +202,7 @@ void SchedulerCore::State::refused(const DeviceError& error) {
     if (r == nullptr || r->epoch != row.epoch) continue;
     --r->n_rows;
     r->launched -= row.n_tokens;
+    if (r->rows[r->n_rows].brought_history) r->history_sent = false;
   }
   switch (error.code) {
     case ErrorCode::kv_exhausted:

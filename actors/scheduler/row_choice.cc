@@ -32,9 +32,19 @@ RowMask SchedulerCore::State::mask_for(const Live& r, std::uint32_t output_index
   return mask;
 }
 
-// Whether the host must choose output `output_index`: the device's masked argmax knows two barred ids and no sampling.
-bool SchedulerCore::State::needs_host(const Live& r, std::uint32_t output_index) {
-  return r.always_host || (r.bars(output_index) && barred(r, output_index).size() > 2);
+// Who chooses output `output_index`. The device's masked argmax knows two barred ids and no sampling; a device that samples
+// knows all that a request can ask for.
+RowReadback SchedulerCore::State::chooser(const Live& r, std::uint32_t output_index) {
+  if (!r.samples && !(r.bars(output_index) && barred(r, output_index).size() > 2)) return RowReadback::argmax;
+  const bool device = model.supports_device_sampling && r.request->sampling.may_sample_on_device();
+  return device ? RowReadback::sample : RowReadback::logits;
+}
+
+std::uint32_t SchedulerCore::State::sample_words(const Live& r, std::uint32_t output_index) {
+  std::size_t n = r.history_sent ? 0 : r.opened_len;
+  n += 2 * r.request->sampling.logit_bias.size();
+  if (r.bars(output_index)) n += barred(r, output_index).size();
+  return static_cast<std::uint32_t>(n);
 }
 
 RowChoice SchedulerCore::State::choose(const Live& r) {
@@ -47,7 +57,7 @@ RowChoice SchedulerCore::State::choose(const Live& r) {
   if (r.launched < r.known()) return RowChoice::host;
   if (depth < 2 || !model.supports_device_token_feed) return RowChoice::no_feed;
   const InFlightRow& newest = r.rows[r.n_rows - 1];
-  if (newest.host_chosen) return RowChoice::needs_host;
+  if (newest.chosen_by == RowReadback::logits) return RowChoice::needs_host;
   if (r.text.may_complete()) return RowChoice::stop_may_complete;
   return RowChoice::feed;
 }

@@ -33,6 +33,7 @@ void SchedulerCore::State::forget_saved(Live& r) {
 
 void SchedulerCore::on(const Saved& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
+  if (s.left) return;
   s.facts = m.facts;
   if (s.saves > 0) --s.saves;
   Live* r = s.find(m.request);

@@ -25,7 +25,9 @@ struct InFlightRow {
   std::uint32_t output_index = 0;  // of the token that it produces, if it produces one
   bool produces = false;
   bool fed = false;
-  bool host_chosen = false;  // its logits come back and the sampler chooses
+  RowReadback chosen_by = RowReadback::none;
+  bool closed_thinking = false;  // as the row was launched
+  bool brought_history = false;
   RowMask mask;
 };
 
@@ -37,13 +39,15 @@ struct alignas(64) Live {
   enum class Phase : std::uint8_t { unused, waiting, opening, running };
   // What every row of every step asks for lies together at the front; of the request, copies.
   Phase phase = Phase::unused;
-  bool always_host = false;  // SamplingParams::needs_logits()
+  bool samples = false;      // SamplingParams::needs_logits()
   bool closed_thinking = false;
   bool kv_blocked = false;    // blocks did not suffice for its next row: it sits out until something settles
   bool stops_at_ids = false;  // some ids end it, or its thinking
   bool stops_at_strings = false;
   bool ignore_eos = false;
   bool stop_pending = false;  // SchedulerFault::keep_overrun only
+  bool history_sent = false;  // the device has the ids of its first `opened_len` positions, or does not need them
+  bool penalizes = false;     // SamplingParams::penalizes()
   std::uint32_t prompt_len = 0;
   std::uint32_t min_tokens = 0;
   std::uint32_t max_new = 0;  // tokens, by max_tokens and the context
@@ -65,6 +69,8 @@ struct alignas(64) Live {
 
   std::uint64_t seed = 0;
   std::uint64_t admitted = 0;  // order of arrival
+  std::uint32_t attempt = 0;   // as in Admit
+  bool other_arithmetic = false;
   TimeNs deadline = 0;         // absolute; 0 = none
   std::uint32_t sampler_seen = 0;
   bool sampler_fresh = true;     // the sampler keeps nothing of it
@@ -75,6 +81,7 @@ struct alignas(64) Live {
   std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
   SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
   std::uint32_t saved_len = 0;   // positions
+  std::uint32_t opened_len = 0;  // positions that were there when its sequence was opened
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.
@@ -98,6 +105,7 @@ struct StepRow {
   std::uint32_t n_tokens = 0;
   bool fed = false;
   RowReadback readback = RowReadback::none;
+  bool logprobs = false;  // come back with it
 };
 
 struct PipelineStep {
@@ -111,7 +119,7 @@ enum class RowChoice : std::uint8_t {
   feed,               // one token, from the row in flight that produces it
   last_by_count,      // the tokens in flight reach max_tokens or the context: never fed (R10)
   at_sampler,         // the sampler is choosing its next token
-  needs_host,         // the next token must be seen first: sampling, penalties, logprobs, more than two barred ids
+  needs_host,         // the next token must be seen first: the host samples it
   stop_may_complete,  // the text held back begins a stop string
   no_feed,            // depth 1, or the device cannot feed itself
   rows_full,          // it has a row in each of kMaxDepth steps
@@ -147,7 +155,7 @@ struct SchedulerCore::State {
   std::uint32_t applying = 0;   // effects sent alone and not answered
   DeviceFacts facts;            // as of the router's last answer
   std::vector<RequestId> sampler_closed;
-  std::vector<RequestId> ended;
+  std::vector<Placed> ended;
   std::uint32_t saves = 0, restores = 0;  // not answered; together at most config.spill_places
   bool restore_waits = false;             // no blocks for what was saved: nobody is opened until something settles
   std::vector<SeqId> drops;               // saved states that nobody wants any more
@@ -156,6 +164,8 @@ struct SchedulerCore::State {
   TimeNs held_until = 0;
   bool draining = false;
   Error halted;  // code none = works
+  bool left = false;       // and movable: its requests are the dispatcher's, and nothing is done any more
+  bool told = false;       // ReplicaLost is on its way
   TimeNs last_settled = 0;
   SchedulerStats stats;
 
@@ -177,7 +187,8 @@ struct SchedulerCore::State {
   // The ids that output `output_index` may not be, ascending; valid until the next call.
   const std::vector<Token>& barred(const Live& r, std::uint32_t output_index);
   RowMask mask_for(const Live& r, std::uint32_t output_index);
-  bool needs_host(const Live& r, std::uint32_t output_index);
+  RowReadback chooser(const Live& r, std::uint32_t output_index);
+  std::uint32_t sample_words(const Live& r, std::uint32_t output_index);  // of ModelInfo::max_sample_words
   RowChoice choose(const Live& r);
   std::vector<Token> barred_ids;
 
@@ -190,7 +201,8 @@ struct SchedulerCore::State {
   // plan.cc
   void admit(SchedulerOutbox& out);
   bool plan(SchedulerOutbox& out);
-  void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, bool host_chosen);
+  void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, RowReadback chosen_by);
+  void add_sample(StepPlan& plan, Live& r, InFlightRow& row);
   void refused(const DeviceError& error);
   void no_room(const PipelineStep& step, const DeviceError& error);
   Live* choose_victim();
@@ -210,7 +222,7 @@ struct SchedulerCore::State {
   void unblock();
 
   // commit.cc
-  void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row);
+  void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row, std::uint32_t logprobs_row);
   void commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best);
   void make_text(Live& r);
   void redo(Live& r);
@@ -218,6 +230,11 @@ struct SchedulerCore::State {
   void ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row);
   void finish(Live& r, FinishReason reason, Error error = {});
   void halt(const DeviceError& error);
+  void end_all();
+
+  // take_over.cc
+  // Brings what follows from the request's output to where it was; the reason if the output had ended it already.
+  std::optional<FinishReason> take_over(Live& r, const std::vector<Token>& output);
 
   // core.cc: what every handler ends with (R10: something is in flight, a timer is armed, or the queues are empty)
   void advance(TimeNs now, SchedulerOutbox& out);

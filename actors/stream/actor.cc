@@ -47,6 +47,7 @@ void StreamShell::enqueue(const Enqueue& m) {
   watch.ring_slot = step.slot.slot;
   watch.n_rows = static_cast<std::uint32_t>(step.rows.size());
   watch.n_logits = step.n_logits;
+  watch.n_logprobs = step.n_logprobs;
   Result<void> done = success();
   if (step.slot.slot < slots_.size()) {
     Slot& slot = *slots_[step.slot.slot];
@@ -97,14 +98,21 @@ Result<void> StreamShell::enqueue(const LaunchedStep& step, Slot& slot) {
   view.rows = step.rows;
   view.tokens = step.tokens;
   view.deltas = step.deltas;
+  view.samples = step.samples;
+  view.biases = step.biases;
   view.cells = step.slot.cells;
   view.cell_arrays = cells_;
   view.upload = reinterpret_cast<void*>(static_cast<std::uintptr_t>(step.slot.upload));
   device::ReadbackTarget target;
   target.rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(step.slot.readback));
   target.logits = reinterpret_cast<float*>(static_cast<std::uintptr_t>(step.slot.logits));
+  target.logprobs = reinterpret_cast<ReadLogprobs*>(static_cast<std::uintptr_t>(step.slot.logprobs));
   TROUPE_TRY(auto logits, model_.decode_batch_fed(view, stream_));
-  TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, target, step.slot.event, stream_));
+  if (step.samples.empty()) {
+    TROUPE_TRY(model_.argmax_batch_to_feed(logits, view, target, step.slot.event, stream_));
+  } else {
+    TROUPE_TRY(model_.sample_batch_to_feed(logits, view, target, step.slot.event, stream_));
+  }
   return announcer_.ask(step.slot.event, stream_, slot);
 }
 

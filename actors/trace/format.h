@@ -65,12 +65,26 @@ struct Header {
 };
 
 template <class I>
+auto inspect(I& f, PlacementConfig& x) {
+  return f(x.policy, x.affinity_bound, x.affinity_blocks);
+}
+template <class I>
+auto inspect(I& f, SupervisionConfig& x) {
+  return f(x.max_restarts, x.restart_window, x.backoff, x.max_backoff, x.start_timeout, x.report_interval, x.report_timeout,
+           x.progress_timeout);
+}
+template <class I>
+auto inspect(I& f, ReplicaSetup& x) {
+  return f(x.name, x.weight);
+}
+template <class I>
 auto inspect(I& f, DispatcherConfig& x) {
-  return f(x.max_live);
+  return f(x.max_live, x.replicas, x.placement, x.supervision, x.max_moves, x.max_commands, x.fault);
 }
 template <class I>
 auto inspect(I& f, SchedulerConfig& x) {
-  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.fault);
+  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.replica, x.movable,
+           x.fault);
 }
 template <class I>
 auto inspect(I& f, RouterConfig& x) {
@@ -82,7 +96,7 @@ auto inspect(I& f, DeviceConfig& x) {
 }
 template <class I>
 auto inspect(I& f, LoraConfig& x) {
-  return f(x.max_wait, x.lease, x.max_commands, x.policy, x.fault);
+  return f(x.max_wait, x.lease, x.max_commands, x.policy, x.replica, x.movable, x.fault);
 }
 template <class I>
 auto inspect(I& f, SpillConfig& x) {
@@ -103,7 +117,8 @@ auto inspect(I& f, Header& x) {
 
 // A recording that lacks a setting is not replayed but diverges: who adds a field to one of these adds it to its inspect()
 // and here.
-static_assert(sizeof(DispatcherConfig) == 4 && sizeof(SchedulerConfig) == 32 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 24 &&
+static_assert(sizeof(PlacementConfig) == 12 && sizeof(SupervisionConfig) == 64 && sizeof(ReplicaSetup) == 40 &&
+              sizeof(DispatcherConfig) == 128 && sizeof(SchedulerConfig) == 40 && sizeof(RouterConfig) == 12 && sizeof(LoraConfig) == 40 &&
               sizeof(SpillConfig) == 16);
 
 // This build's, for these cores.

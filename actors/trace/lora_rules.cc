@@ -11,11 +11,11 @@ void LoraRules::sent(const Admit& m) {
   if (at == admits_.end()) return;  // it came before the recording begins
   const std::uint64_t order = at->second;
   admits_.erase(at);
-  if (m.parked || m.request->adapter.empty()) return;  // it ended meanwhile, or asks for what is standard then
+  if (m.parked || !m.output.empty() || m.request->adapter.empty()) return;  // it ended meanwhile, or asks for what is standard then
   for (const auto& [id, open] : open_) {
     using Kind = LoraCommand::Kind;
     const Kind kind = open.command.kind;
-    if (kind == Kind::rotate || kind == Kind::promote || kind == Kind::list) continue;  // no table changes
+    if (kind == Kind::rotate || kind == Kind::list) continue;  // no table changes
     if (open.order < order && open.command.name == m.request->adapter && violation_.empty())
       violation_ = "R9: " + label(m.id) + " of adapter \"" + open.command.name + "\" went on while the command before it, " +
                    label(open.command) + ", had no outcome: admission was open";

@@ -229,6 +229,7 @@ class Replayer {
                                           {"steps_ahead", s.steps_ahead},
                                           {"rows", s.rows},
                                           {"fed_rows", s.fed_rows},
+                                          {"device_sampled", s.device_sampled},
                                           {"tokens", s.tokens},
                                           {"overruns", s.overruns},
                                           {"redone_rows", s.redone_rows},

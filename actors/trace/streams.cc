@@ -21,7 +21,7 @@ std::uint64_t Streams::live() const {
 }
 
 void Streams::admitted(const Admit& m, bool first) {
-  if (!first) return;
+  if (!first || m.attempt > 0) return;
   const auto [it, fresh] = streams_.try_emplace(m.id);
   if (!fresh) broken("R5: " + label(m.id) + " was accepted twice");
   it->second.request = m.request;
@@ -53,7 +53,7 @@ void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
   std::vector<Row>& rows = steps_[plan.ticket];
   rows.clear();
-  for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax});
+  for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax || r.readback == RowReadback::sample});
 }
 
 void Streams::handled() {
@@ -76,7 +76,7 @@ void Streams::settled(const Settled& m) {
   for (std::size_t i = 0; m.result->ok() && i < step->second.size() && i < m.result->rows.size(); ++i) {
     const Row& row = step->second[i];
     const auto request = requests_.find(row.seq);
-    if (!row.argmax || request == requests_.end()) continue;
+    if (!row.device_chooses || request == requests_.end()) continue;
     const auto stream = streams_.find(request->second);
     if (stream == streams_.end() || row.end < stream->second.request->prompt.size()) continue;
     const auto index = static_cast<std::uint32_t>(row.end - stream->second.request->prompt.size());
@@ -163,7 +163,9 @@ void Streams::advance(Stream& s, Token id) {
   if (s.text.size() > longest) s.text.erase(0, s.text.size() - longest);
 }
 
-void Streams::ended(const Ended& m) { must_have_ended_.insert(must_have_ended_.end(), m.requests.begin(), m.requests.end()); }
+void Streams::ended(const Ended& m) { 
+  for (const Placed& p : m.requests) must_have_ended_.push_back(p.id);
+}
 
 void Streams::finish() {
   handled();

@@ -50,7 +50,7 @@ class Streams {
     SeqId seq;
     std::uint32_t epoch = 0;
     std::uint32_t end = 0;  // position after its last
-    bool argmax = false;
+    bool device_chooses = false;
   };
   struct Source {  // of a token that may be delivered now
     Token id = 0;

@@ -37,6 +37,7 @@ struct LoraTo {  // a command and where its answer goes; answered when the comma
 struct Register {  // dispatcher -> delivery, before the request's first event can be
   RequestId id;
   std::shared_ptr<Callback> callback;
+  std::uint32_t max_tokens = 0;
 };
 struct EndAll {  // -> delivery: what is still registered ends with this error; answered when the callbacks have run
   Error error;
@@ -70,7 +71,7 @@ struct AttachStream {  // -> stream: the stream that it owns from now on, and th
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
-  return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
+  return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
            x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
@@ -92,12 +93,13 @@ namespace troupe::actors {
 
 using DispatcherActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
-                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>>;
+                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>, caf::reacts_to<LoraBound>,
+                     caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>, caf::reacts_to<Reclaimed>, caf::reacts_to<Delivered>, caf::reacts_to<Tick>>;
 
 using SchedulerActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
                      caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
-                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::replies_to<Ask>::with<SchedulerFigures>>;
+                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<AskReport>, caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
@@ -118,13 +120,13 @@ using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::r
 
 using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
 
-using DeliveryActor = caf::typed_actor<caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::replies_to<EndAll>::with<Done>>;
+using DeliveryActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::reacts_to<Reclaim>, caf::reacts_to<EndRequests>, caf::replies_to<EndAll>::with<Done>>;
 
 using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
-                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>,
+                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>, caf::reacts_to<FetchAdapter>, caf::reacts_to<AdapterRead>,
                                    caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
 
-using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>>;
+using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>, caf::reacts_to<ReadAdapter>>;
 
 // For the record of who gets what.
 template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;

@@ -44,6 +44,9 @@ class LlamaOnHost final : public LlamaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override {
+    return argmax_batch_to_feed(logits, step, dst, event, stream);
+  }
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override {
     TROUPE_TRY(auto adapter, LoraAdapter::open(path, config_));
     return adapters_.upload(slot, adapter);
@@ -70,11 +73,13 @@ class LlamaOnHost final : public LlamaModel {
     std::vector<const kernels::Cell*> cell_arrays;
     std::vector<kernels::RowReadback> readback;
     std::vector<kernels::LoraRun> lora_runs;
+    std::vector<kernels::SampleRow> samples;
     std::atomic<int> queued{0};  // functions on the stream that have not returned
   };
 
   void forward(StepContext& c);
   void argmax(StepContext& c);
+  void sample(StepContext& c);
   void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
   void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
@@ -96,6 +101,7 @@ class LlamaOnHost final : public LlamaModel {
   kernels::KvCache kv_;
   kernels::BlockTables tables_;
   LlamaScratch scratch_;
+  std::uint32_t* history_ = nullptr;  // FeedArgs::history
   LlamaAdapters adapters_;
   std::vector<StepContext> contexts_;
   std::size_t next_ = 0;
@@ -139,6 +145,7 @@ Result<void> LlamaOnHost::init() {
   TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
+  TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));
   TROUPE_TRY(adapters_.init(memory_, c, o.max_loras, o.max_lora_rank));
   contexts_ = std::vector<StepContext>(o.max_depth + 1);
   for (StepContext& context : contexts_) {
@@ -146,6 +153,7 @@ Result<void> LlamaOnHost::init() {
     context.rows.resize(o.max_rows);
     context.readback.resize(o.max_rows);
     context.lora_runs.resize(o.max_rows);
+    context.samples.resize(o.max_rows);
     context.cell_arrays.resize(max_cell_arrays(o));
   }
   return success();
@@ -205,6 +213,8 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.tables = tables_;
   feed.tokens = scratch_.tokens;
   feed.readback = c.readback.data();
+  feed.history = history_;
+  feed.history_stride = options_.context_limit;
   llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed,
                 {{c.lora_runs.data(), shape.n_lora_runs}, &adapters_}, c.n_tokens, shape.n_outputs);
 }
@@ -213,7 +223,28 @@ void LlamaOnHost::argmax(StepContext& c) {
   const auto n = static_cast<std::uint32_t>(c.view.rows.size());
   kernels_->argmax(c.rows.data(), n, scratch_.logits, config_.vocab, c.view.tag, at<kernels::Cell>(c.view.cells), c.readback.data(),
                    c.dst.logits);
+  if (!c.view.samples.empty()) sample(c);
   if (n != 0) std::memcpy(static_cast<void*>(c.dst.rows), c.readback.data(), n * sizeof(Readback));
+}
+
+void LlamaOnHost::sample(StepContext& c) {
+  const StepView& v = c.view;
+  for (std::size_t i = 0; i < v.samples.size(); ++i) c.samples[i] = to_kernels(v.samples[i]);
+  kernels::SampleArgs args;
+  args.rows = c.rows.data();
+  args.samples = c.samples.data();
+  args.n = static_cast<std::uint32_t>(v.samples.size());
+  args.logits = scratch_.logits;
+  args.vocab = config_.vocab;
+  args.tag = v.tag;
+  args.biases = reinterpret_cast<const kernels::IdBias*>(v.biases.data());
+  args.ids = v.tokens.data();
+  args.history = history_;
+  args.history_stride = options_.context_limit;
+  args.cells = at<kernels::Cell>(v.cells);
+  args.readback = c.readback.data();
+  args.logprobs = reinterpret_cast<kernels::RowLogprobs*>(c.dst.logprobs);
+  kernels_->sample(args);
 }
 
 }  // namespace troupe::device

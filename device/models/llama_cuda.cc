@@ -28,19 +28,29 @@ constexpr std::uint64_t kMostFailedCaptures = 3;  // then no more are tried
 
 Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
 
-// Where a step's parameters lie in its upload memory, and in the device's copy of it. What a step has most of comes last, so
-// that the copy ends behind what there is of it.
+// Where a step's parameters lie in its upload memory, and in the device's copy of it. Graphs know where the rows are; behind
+// them each step's lists follow each other, so that the copy ends behind what there is.
 struct UploadLayout {
-  std::size_t cell_arrays = 0, rows = 0, ids = 0, changes = 0, bytes = 0;
+  std::size_t cell_arrays = 0, rows = 0, ids = 0, bytes = 0;
+  std::size_t most_ids = 0, most_changes = 0;
 
   UploadLayout() = default;
-  UploadLayout(const LlamaOptions& o, const kernels::BlockTables& tables) {
+  UploadLayout(const LlamaOptions& o, const kernels::BlockTables& tables)
+      : most_ids(std::size_t{o.max_step_tokens} + max_sample_words(o)), most_changes(std::size_t{o.max_rows} * tables.blocks_per_slot) {
     rows = take(cell_arrays, max_cell_arrays(o) * sizeof(DevicePtr));
     ids = take(rows, o.max_rows * sizeof(kernels::StepRow));
-    changes = take(ids, o.max_step_tokens * sizeof(std::uint32_t));
-    bytes = take(changes, std::size_t{o.max_rows} * tables.blocks_per_slot * sizeof(kernels::TableChange));
+    bytes = Lists(ids, most_ids, most_changes, o.max_rows, max_sample_words(o) / 2).end;
   }
-  std::size_t most_changes() const { return (bytes - changes) / sizeof(kernels::TableChange); }
+  struct Lists {
+    std::size_t changes, samples, biases, end;
+    Lists(std::size_t ids, std::size_t n_ids, std::size_t n_changes, std::size_t n_samples, std::size_t n_biases) {
+      changes = take(ids, n_ids * sizeof(std::uint32_t));
+      samples = take(changes, n_changes * sizeof(kernels::TableChange));
+      biases = take(samples, n_samples * sizeof(kernels::SampleRow));
+      end = take(biases, n_biases * sizeof(kernels::IdBias));
+    }
+  };
+  Lists lists(const StepView& step) const { return {ids, step.tokens.size(), step.deltas.size(), step.samples.size(), step.biases.size()}; }
 
  private:
   static std::size_t take(std::size_t at, std::size_t n) { return (at + n + 63) / 64 * 64; }
@@ -69,6 +79,9 @@ class LlamaOnCuda final : public LlamaCudaModel {
   bool supports_device_token_feed() const override { return true; }
   Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override;
   Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override;
+  Result<void> sample_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override {
+    return argmax_batch_to_feed(logits, step, dst, event, stream);
+  }
   void fed_step_settled(Ticket ticket) override;
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override;
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
@@ -89,6 +102,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
     Ticket ticket;
     std::uint32_t n_rows = 0;
     std::uint32_t n_logits = 0;
+    std::uint32_t n_logprobs = 0;
   };
 
   Result<void> on_stream(Stream stream);
@@ -98,6 +112,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
   bool by_graph(const StepShape& shape) const { return options_.max_graphs != 0 && shape.decode && shape.n_lora_runs == 0; }
   Result<void> forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens, Stream stream);
   Result<void> replay(std::uint32_t size, Ticket ticket, const kernels::FeedArgs& feed, Stream stream);
+  void sample(const StepView& step);
   Result<std::optional<Graph>> capture(std::uint32_t size, const kernels::FeedArgs& feed, Stream stream);
   void layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs = 0);
   void drop(Graph graph);
@@ -127,6 +142,8 @@ class LlamaOnCuda final : public LlamaCudaModel {
   std::byte* params_ = nullptr;               // the device's copy of a step's parameters
   kernels::RowReadback* readback_ = nullptr;  // [max_rows]
   float* logits_out_ = nullptr;               // [max_logits_rows][vocab]
+  kernels::RowLogprobs* logprobs_ = nullptr;  // [max_rows]
+  std::uint32_t* history_ = nullptr;          // kernels::FeedArgs::history
   std::vector<Flight> flights_;
   std::optional<Forwarded> forwarded_;
   GraphCache graphs_;
@@ -173,6 +190,10 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   layout_ = UploadLayout(o, tables_);
   TROUPE_TRY(params_, memory_.get<std::byte>(layout_.bytes));
   TROUPE_TRY(readback_, memory_.get<kernels::RowReadback>(o.max_rows));
+  TROUPE_TRY(logprobs_, memory_.get<kernels::RowLogprobs>(o.max_rows));
+  TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));
+  TROUPE_TRY(kernel_options_.sample_work, memory_.get<float>(std::size_t{o.max_rows} * c.vocab));
+  TROUPE_TRY(kernel_options_.sample_counts, memory_.get<std::uint32_t>(std::size_t{o.max_rows} * c.vocab));
   TROUPE_TRY(logits_out_, memory_.get<float>(std::size_t{o.max_logits_rows} * c.vocab));
 
   const std::size_t a_token = kernels::attention_partial_floats(1, c.heads, c.head_dim, o.context_limit);
@@ -269,9 +290,9 @@ void LlamaOnCuda::fed_step_settled(Ticket ticket) {
 Result<DevicePtr> LlamaOnCuda::decode_batch_fed(const StepView& step, Stream stream) {
   forwarded_.reset();
   TROUPE_TRY(const auto n_tokens, check_step(step, options_, config_, tables_, adapters_));
-  if (step.deltas.size() > layout_.most_changes() || step.tokens.size() > options_.max_step_tokens) {
+  if (step.deltas.size() > layout_.most_changes || step.tokens.size() > layout_.most_ids) {
     return bad_plan(fmt::format("{} table changes and {} ids in a step; the model takes {} and {}", step.deltas.size(), step.tokens.size(),
-                                layout_.most_changes(), options_.max_step_tokens));
+                                layout_.most_changes, layout_.most_ids));
   }
   TROUPE_TRY(on_stream(stream));
   TROUPE_TRY(Flight * flight, take_flight(step));
@@ -285,22 +306,27 @@ Result<DevicePtr> LlamaOnCuda::decode_batch_fed(const StepView& step, Stream str
   const std::uint32_t n_rows = by_graph(shape) ? std::min(std::bit_ceil(n), options_.max_rows) : n;
   for (std::uint32_t r = n; r < n_rows; ++r) rows[r] = {.slot = kernels::kNone};
   std::copy(step.tokens.begin(), step.tokens.end(), reinterpret_cast<std::uint32_t*>(up + layout_.ids));
-  auto* const changes = reinterpret_cast<kernels::TableChange*>(up + layout_.changes);
+  const UploadLayout::Lists lists = layout_.lists(step);
+  auto* const changes = reinterpret_cast<kernels::TableChange*>(up + lists.changes);
   for (std::size_t i = 0; i < step.deltas.size(); ++i) changes[i] = {step.deltas[i].slot, step.deltas[i].index, step.deltas[i].block};
 
-  const std::size_t bytes = layout_.changes + step.deltas.size() * sizeof(kernels::TableChange);
-  if (auto copied = driver_.copy_h2d_async(address(params_), up, bytes, stream); !copied) {
+  auto* const samples = reinterpret_cast<kernels::SampleRow*>(up + lists.samples);
+  for (std::size_t i = 0; i < step.samples.size(); ++i) samples[i] = to_kernels(step.samples[i]);
+  auto* const biases = reinterpret_cast<kernels::IdBias*>(up + lists.biases);
+  for (std::size_t i = 0; i < step.biases.size(); ++i) biases[i] = {step.biases[i].id, step.biases[i].bias};
+
+  if (auto copied = driver_.copy_h2d_async(address(params_), up, lists.end, stream); !copied) {
     *flight = {};  // nothing is on the stream
     return copied.error();
   }
   TROUPE_TRY(forward(step, shape, n_rows, n_tokens + (n_rows - n), stream));
-  forwarded_ = Forwarded{step.ticket, n, shape.n_logits};
+  forwarded_ = Forwarded{step.ticket, n, shape.n_logits, shape.n_logprobs};
   return address(scratch_.logits);
 }
 
 Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens,
                                   Stream stream) {
-  kernels_->apply_changes(tables_, param<kernels::TableChange>(layout_.changes), static_cast<std::uint32_t>(step.deltas.size()));
+  kernels_->apply_changes(tables_, param<kernels::TableChange>(layout_.lists(step).changes), static_cast<std::uint32_t>(step.deltas.size()));
   kernels::FeedArgs feed;
   feed.rows = param<kernels::StepRow>(layout_.rows);
   feed.n_rows = n_rows;
@@ -315,6 +341,8 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
   feed.tables = tables_;
   feed.tokens = scratch_.tokens;
   feed.readback = readback_;
+  feed.history = history_;
+  feed.history_stride = options_.context_limit;
   kernels_->feed_resolve(feed);
   // Behind a failed one, the layers would write the KV of whatever tokens and tables an earlier step left (R7).
   TROUPE_TRY(driver_.launched(stream));
@@ -386,10 +414,31 @@ Result<void> LlamaOnCuda::argmax_batch_to_feed(DevicePtr logits, const StepView&
   const Forwarded f = *std::exchange(forwarded_, std::nullopt);
   kernels_->argmax(param<kernels::StepRow>(layout_.rows), f.n_rows, scratch_.logits, config_.vocab, step.tag, at<kernels::Cell>(step.cells),
                    readback_, logits_out_);
+  if (!step.samples.empty()) sample(step);
   TROUPE_TRY(driver_.launched(stream));
   TROUPE_TRY(driver_.copy_d2h_async(dst.rows, address(readback_), f.n_rows * sizeof(Readback), stream));
   TROUPE_TRY(driver_.copy_d2h_async(dst.logits, address(logits_out_), std::size_t{f.n_logits} * config_.vocab * sizeof(float), stream));
+  TROUPE_TRY(driver_.copy_d2h_async(dst.logprobs, address(logprobs_), f.n_logprobs * sizeof(ReadLogprobs), stream));
   return driver_.record_event(event, stream);
+}
+
+void LlamaOnCuda::sample(const StepView& step) {
+  const UploadLayout::Lists lists = layout_.lists(step);
+  kernels::SampleArgs args;
+  args.rows = param<kernels::StepRow>(layout_.rows);
+  args.samples = param<kernels::SampleRow>(lists.samples);
+  args.n = static_cast<std::uint32_t>(step.samples.size());
+  args.logits = scratch_.logits;
+  args.vocab = config_.vocab;
+  args.tag = step.tag;
+  args.biases = param<kernels::IdBias>(lists.biases);
+  args.ids = param<std::uint32_t>(layout_.ids);
+  args.history = history_;
+  args.history_stride = options_.context_limit;
+  args.cells = at<kernels::Cell>(step.cells);
+  args.readback = readback_;
+  args.logprobs = logprobs_;
+  kernels_->sample(args);
 }
 
 Result<void> LlamaOnCuda::check_copy(std::span<const BlockId> blocks) const {

@@ -21,6 +21,11 @@ static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::k
 static_assert(sizeof(kernels::TableChange) == sizeof(TableDelta) && offsetof(kernels::TableChange, index) == offsetof(TableDelta, index) &&
               offsetof(kernels::TableChange, block) == offsetof(TableDelta, block));
 
+static_assert(sizeof(kernels::RowLogprobs) == sizeof(ReadLogprobs) && offsetof(kernels::RowLogprobs, n_best) == offsetof(ReadLogprobs, n_best) &&
+              offsetof(kernels::RowLogprobs, ids) == offsetof(ReadLogprobs, ids) &&
+              offsetof(kernels::RowLogprobs, best) == offsetof(ReadLogprobs, best));
+static_assert(sizeof(kernels::IdBias) == sizeof(TokenBias) && offsetof(kernels::IdBias, bias) == offsetof(TokenBias, bias));
+
 Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
 
 }  // namespace
@@ -69,6 +74,8 @@ ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, con
   info.max_step_tokens = options.max_step_tokens;
   info.max_logits_rows = options.max_logits_rows;
   info.supports_device_token_feed = true;
+  info.supports_device_sampling = true;
+  info.max_sample_words = max_sample_words(options);
   info.has_ssm_layers = false;
   info.eos_ids = config.eos_ids;
   info.tokens = options.tokens;
@@ -98,6 +105,37 @@ Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, c
   TROUPE_TRY(scratch.logits, memory.get<float>(r * c.vocab));
   return scratch;
 }
+
+// One row's whole history, and room for lists of others.
+std::uint32_t max_sample_words(const LlamaOptions& options) { return options.context_limit + 4096; }
+
+namespace {
+
+Result<void> check_samples(const StepView& step, const LlamaOptions& o) {
+  const auto inside = [](std::uint32_t begin, std::uint32_t n, std::size_t size) { return begin <= size && n <= size - begin; };
+  std::uint64_t words = 0;
+  std::uint32_t next = 0;
+  for (const RowSample& s : step.samples) {
+    if (s.row < next || s.row >= step.rows.size() || !step.rows[s.row].sampled || !step.rows[s.row].wants_token) {
+      return bad_plan(fmt::format("row {} is to be sampled, and is not a row for it", s.row));
+    }
+    next = s.row + 1;
+    if (!inside(s.bias_begin, s.n_biases, step.biases.size()) || !inside(s.bar_begin, s.n_bars, step.tokens.size()) ||
+        !inside(s.history_begin, s.n_history, step.tokens.size()) || s.n_history > step.rows[s.row].position) {
+      return bad_plan(fmt::format("row {}: its biases, barred ids or history lie past the step's", s.row));
+    }
+    if (s.logprobs_row != RowSample::kNone && s.logprobs_row >= o.max_rows) {
+      return bad_plan(fmt::format("row {}: log-probabilities {} of {}", s.row, s.logprobs_row, o.max_rows));
+    }
+    words += 2ull * s.n_biases + s.n_bars + s.n_history;
+  }
+  const auto sampled = static_cast<std::size_t>(std::count_if(step.rows.begin(), step.rows.end(), [](const DeviceRow& r) { return r.sampled; }));
+  if (sampled != step.samples.size()) return bad_plan(fmt::format("{} rows to sample, and how for {}", sampled, step.samples.size()));
+  if (words > max_sample_words(o)) return bad_plan(fmt::format("the sampled rows bring {} words; at most {}", words, max_sample_words(o)));
+  return success();
+}
+
+}  // namespace
 
 Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, const ModelConfig& config, const kernels::BlockTables& tables,
                                  const LlamaAdapters& adapters) {
@@ -142,8 +180,33 @@ Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, co
       if (id >= config.vocab) return bad_plan(fmt::format("row {}: id {} is outside the vocabulary of {}", r, id, config.vocab));
     }
   }
+  TROUPE_TRY(check_samples(step, o));
   if (tokens > o.max_step_tokens) return bad_plan(fmt::format("{} tokens in a step; the model takes {}", tokens, o.max_step_tokens));
   return static_cast<std::uint32_t>(tokens);
+}
+
+kernels::SampleRow to_kernels(const RowSample& s) {
+  kernels::SampleRow out;
+  out.row = s.row;
+  out.output_index = s.output_index;
+  out.seed = s.seed;
+  out.prompt_length = s.prompt_length;
+  out.temperature = s.temperature;
+  out.top_k = s.top_k;
+  out.top_p = s.top_p;
+  out.min_p = s.min_p;
+  out.repetition_penalty = s.repetition_penalty;
+  out.presence_penalty = s.presence_penalty;
+  out.frequency_penalty = s.frequency_penalty;
+  out.bias_begin = s.bias_begin;
+  out.n_biases = s.n_biases;
+  out.bar_begin = s.bar_begin;
+  out.n_bars = s.n_bars;
+  out.history_begin = s.history_begin;
+  out.n_history = s.n_history;
+  out.n_best = s.n_best;
+  out.logprobs_row = s.logprobs_row;
+  return out;
 }
 
 StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs) {
@@ -155,7 +218,7 @@ StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::Lora
     const std::uint32_t output = row.wants_token ? shape.n_outputs++ : kernels::kNone;
     rows[r] = {row.slot,   row.position,   row.n_tokens,  row.source == FeedSource::Kind::feed ? 1u : 0u,
                row.index,  row.feed_cells, row.feed_tag,  row.mask.a,
-               row.mask.b, output,         row.logits_row};
+               row.mask.b, output,         row.logits_row, row.sampled ? 1u : 0u};
     if (row.logits_row != DeviceRow::kNone) shape.n_logits = std::max(shape.n_logits, row.logits_row + 1);
     shape.decode = shape.decode && row.wants_token && row.n_tokens == 1;
     if (row.adapter_slot != 0) {
@@ -167,6 +230,9 @@ StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::Lora
       }
     }
     token += row.n_tokens;
+  }
+  for (const RowSample& s : step.samples) {
+    if (s.logprobs_row != RowSample::kNone) shape.n_logprobs = std::max(shape.n_logprobs, s.logprobs_row + 1);
   }
   return shape;
 }

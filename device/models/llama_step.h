@@ -64,9 +64,14 @@ struct StepShape {
   std::uint32_t n_outputs = 0;  // rows that want a token
   std::uint32_t n_logits = 0;   // rows of the logits that are read back
   std::uint32_t n_lora_runs = 0;
+  std::uint32_t n_logprobs = 0;
   bool decode = false;  // every row is one token, and wants one
 };
 
+// 32-bit words of histories, barred ids and biases that a step may bring for its sampled rows.
+std::uint32_t max_sample_words(const LlamaOptions& options);
+
+kernels::SampleRow to_kernels(const RowSample& sample);
 // Of a step that check_step took. rows: [step.rows.size()]; runs: room for as many.
 StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs);
 

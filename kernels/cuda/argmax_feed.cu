@@ -55,7 +55,7 @@ __global__ void argmax_feed_kernel(const StepRow* rows, const float* logits, std
     float* to = logits_out + static_cast<std::size_t>(row.logits_row) * vocab;
     for (std::uint32_t i = threadIdx.x; i < vocab; i += blockDim.x) to[i] = v[i];
   }
-  if (cells[r].status != Status::ok) return;
+  if (cells[r].status != Status::ok || row.sampled != 0) return;
   std::uint32_t id = block_argmax(v, vocab, kNone, kNone, of_warp);
   if (id != kNone && (id == row.mask_a || id == row.mask_b)) id = block_argmax(v, vocab, row.mask_a, row.mask_b, of_warp);
   if (threadIdx.x != 0) return;

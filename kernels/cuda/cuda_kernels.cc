@@ -87,6 +87,8 @@ class CudaKernels final : public Kernels {
     launch_argmax_feed(rows, n_rows, logits, vocab, tag, cells, readback, logits_out, o_.stream);
   }
 
+  void sample(const SampleArgs& args) override { launch_sample_feed(args, o_.sample_work, o_.sample_counts, o_.stream); }
+
  private:
   CudaKernelsOptions o_;
 };

@@ -86,4 +86,7 @@ void launch_feed_resolve(const FeedArgs& args, CudaStream stream);
 void launch_argmax_feed(const StepRow* rows, std::uint32_t n_rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
                         RowReadback* readback, float* logits_out, CudaStream stream, unsigned threads = 1024);
 
+// sample_feed.cu. work, counts: [args.n][vocab] of scratch, counts zeroed before the first call and left so. threads as above.
+void launch_sample_feed(const SampleArgs& args, float* work, std::uint32_t* counts, CudaStream stream, unsigned threads = 1024);
+
 }  // namespace troupe::kernels

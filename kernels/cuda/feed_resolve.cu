@@ -64,6 +64,9 @@ __global__ void feed_resolve_kernel(const FeedArgs a) {
       bad = true;
     }
     a.tokens[at + i] = {id, has_kv ? row.slot : kNone, row.position + i};
+    if (a.history != nullptr && has_kv && row.position + i < a.history_stride) {
+      a.history[std::size_t{row.slot} * a.history_stride + row.position + i] = id;
+    }
     if (i + 1 == row.n_tokens) input = id;
   }
   bad = __syncthreads_or(bad) != 0;

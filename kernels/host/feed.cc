@@ -54,6 +54,9 @@ void feed_resolve(const FeedArgs& a) {
         status = Status::poisoned;
       }
       *token = {id, has_kv ? row.slot : kNone, row.position + i};
+      if (a.history != nullptr && has_kv && token->position < a.history_stride) {
+        a.history[std::size_t{row.slot} * a.history_stride + token->position] = id;
+      }
     }
     const bool chooses = row.output != kNone || status != Status::ok;
     a.cells[r] = {0, chooses ? status : Status::no_token, a.tag};

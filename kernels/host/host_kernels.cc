@@ -13,6 +13,7 @@
 #include "kernels/host/rmsnorm.h"
 #include "kernels/host/rope.h"
 #include "kernels/host/rows.h"
+#include "kernels/host/sample.h"
 #include "kernels/host/silu_mul.h"
 #include "kernels/host/thread_pool.h"
 
@@ -30,6 +31,7 @@ class HostKernels final : public Kernels {
         pool_(o.threads),
         matmul_(o.target, o.exact, o.max_rows, o.max_cols, pool_),
         lora_(o.target, o.max_lora_rank, pool_),
+        sample_(pool_),
         attention_(kernels::attention(o.target, !o.exact)),
         rms_norm_(kernels::rms_norm(o.target)),
         silu_mul_(kernels::silu_mul(o.target)),
@@ -150,13 +152,15 @@ class HostKernels final : public Kernels {
       if (row.output == kNone) return;
       const float* v = logits + static_cast<std::size_t>(row.output) * vocab;
       if (row.logits_row != kNone) std::memcpy(logits_out + static_cast<std::size_t>(row.logits_row) * vocab, v, vocab * sizeof(float));
-      if (cells[r].status != Status::ok) return;
+      if (cells[r].status != Status::ok || row.sampled != 0) return;
       const std::uint32_t id = masked_argmax(v, vocab, row.mask_a, row.mask_b, options_.target);
       cells[r] = {id == kNone ? 0 : id, id == kNone ? Status::no_token : Status::ok, tag};
       readback[r].id = cells[r].id;
       readback[r].status = cells[r].status;
     });
   }
+
+  void sample(const SampleArgs& args) override { sample_.run(args); }
 
  private:
   std::size_t element_bytes() const { return options_.exact ? 4 : 2; }
@@ -177,6 +181,7 @@ class HostKernels final : public Kernels {
   ThreadPool pool_;
   Matmul matmul_;
   Lora lora_;
+  Sample sample_;
   Attention attention_;
   RmsNorm rms_norm_;
   SiluMul silu_mul_;

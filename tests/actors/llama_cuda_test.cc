@@ -22,10 +22,16 @@ Request request(std::uint64_t client) {
   std::vector<Token> prompt;
   for (std::uint64_t i = 0; i < 3 + client * 5; ++i) prompt.push_back(static_cast<Token>((client * 131 + i * 37) % 512));
   Request r = greedy(client, std::move(prompt), 14);
-  if (client == 2) {
+  if (client == 2 || client >= 5) {
     r.sampling.temperature = 0.8f;
-    r.sampling.seed = 99;
+    r.sampling.seed = 99 + client;
   }
+  if (client == 5) {
+    r.sampling.repetition_penalty = 1.3f;
+    r.sampling.frequency_penalty = 0.5f;
+  }
+  if (client == 6) r.sampling.top_p = 0.9f;
+  if (client == 7) r.sampling.logprobs = 3;
   if (client == kCancelled) r.stop.max_tokens = 40;
   return r;
 }

@@ -18,30 +18,29 @@ TEST(Philox, KnownAnswersAtRunTime) {
   EXPECT_TRUE(same(philox4x32_10({{zero, zero, zero, zero}}, zero), {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}));
 }
 
-TEST(Philox, UniformIsTheUpper24BitsOfTheFirstWord) {
-  EXPECT_EQ(philox_uniform(0, 0, 0), static_cast<float>(0x6627e8) / 16777216.0f);
-  float least = 1, most = 0;
+TEST(Philox, ADrawIsTheUpper24BitsOfTheFirstWord) {
+  EXPECT_EQ(philox_draw(0, 0, 0), 0x6627e8u);
+  std::uint32_t least = ~0u, most = 0;
   double sum = 0;
   constexpr int kDraws = 100000;
   for (std::uint32_t i = 0; i < kDraws; ++i) {
-    const float u = philox_uniform(42, i, 0);
-    least = u < least ? u : least;
-    most = u > most ? u : most;
-    sum += u;
+    const std::uint32_t draw = philox_draw(42, i, 0);
+    least = draw < least ? draw : least;
+    most = draw > most ? draw : most;
+    sum += draw;
   }
-  EXPECT_GE(least, 0.0f);
-  EXPECT_LT(least, 0.001f);
-  EXPECT_LT(most, 1.0f);
-  EXPECT_GT(most, 0.999f);
-  EXPECT_NEAR(sum / kDraws, 0.5, 0.004);  // four standard deviations
+  EXPECT_LT(least, 16777u);  // a thousandth
+  EXPECT_LT(most, 1u << 24);
+  EXPECT_GT(most, (1u << 24) - 16777u);
+  EXPECT_NEAR(sum / kDraws / 0x1p24, 0.5, 0.004);  // four standard deviations
 }
 
 TEST(Philox, SeedIndexAndChoiceAllCount) {
-  const float u = philox_uniform(1, 2, 3);
-  EXPECT_NE(u, philox_uniform(2, 2, 3));
-  EXPECT_NE(u, philox_uniform(1, 3, 3));
-  EXPECT_NE(u, philox_uniform(1, 2, 4));
-  EXPECT_NE(u, philox_uniform(1 | 1ull << 32, 2, 3));
+  const std::uint32_t draw = philox_draw(1, 2, 3);
+  EXPECT_NE(draw, philox_draw(2, 2, 3));
+  EXPECT_NE(draw, philox_draw(1, 3, 3));
+  EXPECT_NE(draw, philox_draw(1, 2, 4));
+  EXPECT_NE(draw, philox_draw(1 | 1ull << 32, 2, 3));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -18,9 +19,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 using Logits = std::vector<float>;
 
-std::optional<std::uint32_t> sample(const Logits& logits, SamplingShape shape, float uniform) {
+// `part` of the sum in [0, 1), as a draw.
+std::optional<std::uint32_t> sample(const Logits& logits, SamplingShape shape, float part) {
   SamplingScratch scratch(static_cast<std::uint32_t>(logits.size()));
-  return sample_token(logits, shape, uniform, scratch);
+  return sample_token(logits, shape, static_cast<std::uint32_t>(part * 0x1p24f), scratch);
 }
 
 Logits random_logits(std::size_t n, std::uint32_t seed, float step) {
@@ -113,11 +115,67 @@ TEST(SampleToken, Extremes) {
   EXPECT_EQ(sample(Logits{}, {}, 0), std::nullopt);
 }
 
-// With no limit and with limits that cut nothing, the same bits: the order of the sums is one.
+// The definition, by sorting everything.
+std::optional<std::uint32_t> defined(const Logits& logits, const SamplingShape& shape, std::uint32_t draw) {
+  std::vector<std::uint32_t> ids;
+  for (std::uint32_t id = 0; id < logits.size(); ++id) {
+    if (logits[id] > -kInfinity) ids.push_back(id);
+  }
+  if (ids.empty()) return std::nullopt;
+  std::stable_sort(ids.begin(), ids.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+  const float max = logits[ids[0]];
+  if (shape.top_k != 0 && ids.size() > shape.top_k) ids.resize(shape.top_k);
+  const auto weight = [&](std::uint32_t id) { return candidate_weight(logits[id], max, shape.temperature); };
+  const auto sum = [&] {
+    std::uint64_t all = 0;
+    for (auto id : ids) all += fixed_weight(weight(id));
+    return all;
+  };
+  if (shape.top_p < 1) {
+    const std::uint64_t enough = enough_for_top_p(shape.top_p, sum());
+    std::uint64_t running = 0;
+    std::size_t kept = 0;
+    while (running < enough) running += fixed_weight(weight(ids[kept++]));
+    ids.resize(kept);
+  }
+  std::erase_if(ids, [&](auto id) { return weight(id) < shape.min_p; });
+  const std::uint64_t enough = drawn_weight(draw, sum());
+  std::uint64_t running = 0;
+  std::size_t at = 0;
+  while ((running += fixed_weight(weight(ids[at]))) < enough) ++at;
+  return ids[at];
+}
+
+TEST(SampleToken, IsTheDefinition) {
+  std::mt19937 random(6);
+  std::size_t rare = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const std::size_t vocab = round % 10 == 0 ? 5000 : 1 + random() % 300;
+    Logits logits = random_logits(vocab, static_cast<std::uint32_t>(round), round % 3 == 0 ? 0.5f : 0);
+    if (round % 7 == 0) logits[random() % vocab] = kInfinity;
+    if (round % 5 == 0) {
+      for (float& x : logits) x = random() % 2 == 0 ? -kInfinity : x;
+    }
+    SamplingShape shape;
+    shape.temperature = std::array{0.01f, 0.3f, 1.0f, 5.0f}[random() % 4];
+    shape.top_k = std::array<std::uint32_t, 5>{0, 0, 1, 40, 6000}[random() % 5];
+    shape.top_p = std::array{1.0f, 0.0f, 0.5f, 0.95f}[random() % 4];
+    shape.min_p = std::array{0.0f, 0.0f, 0.1f, 1.0f}[random() % 4];
+    SamplingScratch scratch;
+    for (std::uint32_t draw : {0u, static_cast<std::uint32_t>(random() >> 8), (1u << 24) - 1}) {
+      const auto id = sample_token(logits, shape, draw, scratch);
+      ASSERT_EQ(id, defined(logits, shape, draw)) << round << " " << draw;
+      rare += id != best_token(logits);
+    }
+  }
+  EXPECT_GT(rare, 1000u);
+}
+
+// With no limit and with limits that cut nothing, the same bits.
 TEST(SampleToken, LimitsThatCutNothingChangeNothing) {
   const Logits logits = random_logits(3000, 11, 0);
   for (std::uint32_t i = 0; i < 500; ++i) {
-    const float u = philox_uniform(9, i, 0);
+    const float u = static_cast<float>(philox_draw(9, i, 0)) * 0x1p-24f;
     const auto id = sample(logits, {}, u);
     EXPECT_EQ(sample(logits, {.top_k = 3000}, u), id);
     EXPECT_EQ(sample(logits, {.min_p = 1e-30f}, u), id);
@@ -127,10 +185,10 @@ TEST(SampleToken, LimitsThatCutNothingChangeNothing) {
 // Sum of (seen - expected)^2 / expected over 8 ids, for `draws` at `sampled` against the probabilities at `claimed`.
 double chi_squared(float sampled, float claimed) {
   const Logits logits{0, 1, 2, -1, 0.5f, 1.5f, -2, 3};
-  constexpr int kDraws = 20000;
+  constexpr int kDraws = 100000;
   std::array<int, 8> seen{};
   SamplingScratch scratch(8);
-  for (std::uint32_t i = 0; i < kDraws; ++i) ++seen[*sample_token(logits, {.temperature = sampled}, philox_uniform(1234, i, 0), scratch)];
+  for (std::uint32_t i = 0; i < kDraws; ++i) ++seen[*sample_token(logits, {.temperature = sampled}, philox_draw(1234, i, 0), scratch)];
   double sum = 0, result = 0;
   for (float x : logits) sum += std::exp(static_cast<double>(x) / claimed);
   for (std::size_t i = 0; i < 8; ++i) {

@@ -122,7 +122,8 @@ TEST(Label, MessagesOfTheEdges) {
   EXPECT_EQ(label(Cancel{kCtx, 7}), "Cancel 7");
   EXPECT_EQ(label(CancelRequest{kCtx, kRequest}), "CancelRequest 7#2");
   EXPECT_EQ(label(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5}), "CancelReply 7#2 cancelled_running");
-  EXPECT_EQ(label(Ended{kCtx, {kRequest, kRequest}}), "Ended{n=2}");
+  EXPECT_EQ(label(Ended{kCtx, {{kRequest, 0}, {kRequest, 1}}}), "Ended{n=2}");
+  EXPECT_EQ(label(Ended{kCtx, {{kRequest, 0}}, {0, 2}}), "Ended{n=1} r0.2");
   EXPECT_EQ(label(Drain{}), "Drain");
   EXPECT_EQ(label(Drained{}), "Drained");
   EXPECT_EQ(label(Halt{kCtx, {ErrorCode::closed, "stop"}}), "Halt closed: stop");
@@ -187,6 +188,43 @@ TEST(Label, MessagesOfTheDevice) {
             "EventDone t1.42 slot=1 forward/device_failed");
   EXPECT_EQ(label(Completed{kCtx, 1, Shared<StepResult>::of(result())}), "Completed slot=1 Result{t1.42, n=2}");
   EXPECT_EQ(label(ReadSlot{kTicket, 1, 4, 2, {}}), "ReadSlot t1.42 slot=1 n=4 logits=2");
+}
+
+TEST(Label, MessagesOfReplicas) {
+  const auto shared = Shared<Request>::of(request());
+  EXPECT_EQ(label(Placed{kRequest, 0}), "7#2");
+  EXPECT_EQ(label(Placed{kRequest, 1}), "7#2/1");
+  Admit moved{kCtx, kRequest, shared, 0};
+  moved.replica = kReplica;
+  moved.attempt = 1;
+  moved.output = {4, 5};
+  EXPECT_EQ(label(moved), "Admit 7#2 Request{7, prompt=3, max=64} attempt=1 output=2 r1.4");
+  EXPECT_EQ(label(Drain{kCtx, {0, 1}}), "Drain");  // the one replica of a runtime without others is not worth the words
+  EXPECT_EQ(label(Reclaim{kCtx, {{kRequest, 1}}}), "Reclaim{n=1}");
+  EXPECT_EQ(label(ReclaimedRequest{kRequest, 1, {4, 5}, true}), "7#2/1 output=2 ended");
+  EXPECT_EQ(label(Reclaimed{kCtx, {{}, {}}}), "Reclaimed{n=2}");
+  EXPECT_EQ(label(Delivered{kCtx, {{kRequest, 1}}}), "Delivered{n=1}");
+  EXPECT_EQ(label(EndRequests{kCtx, {finish()}}), "EndRequests{n=1}");
+  EXPECT_EQ(label(ReplicaLost{kCtx, kReplica, {ErrorCode::device_lost, "gone"}}), "ReplicaLost r1.4 device_lost: gone");
+  EXPECT_EQ(label(AskReport{kCtx, kReplica}), "AskReport r1.4");
+  EXPECT_EQ(label(report()), "ReplicaReport r1.4 waiting=1 running=2 settled=6");
+  EXPECT_EQ(label(StartReplica{kCtx, kReplica}), "StartReplica r1.4");
+  EXPECT_EQ(label(StopReplica{kCtx, kReplica}), "StopReplica r1.4");
+  EXPECT_EQ(label(ReplicaUp{kCtx, kReplica, "x"}), "ReplicaUp r1.4");
+  EXPECT_EQ(label(ReplicaDown{kCtx, kReplica, {}}), "ReplicaDown r1.4 ok");
+  EXPECT_EQ(label(DrainReplica{kCtx, 3, 1}), "DrainReplica r1");
+  EXPECT_EQ(label(UndrainReplica{kCtx, 3, 1}), "UndrainReplica r1");
+  EXPECT_EQ(label(ReplicaAnswer{kCtx, 3, 1, {}}), "ReplicaAnswer r1 ok");
+  EXPECT_EQ(label(AskReplicas{}), "AskReplicas");
+  EXPECT_EQ(label(replica_status()), "r1.4 host:1 draining live=3");
+  EXPECT_EQ(label(ReplicaList{kCtx, 3, {replica_status()}, 2}), "ReplicaList{n=1, waiting=2}");
+  EXPECT_EQ(label(LoraBound{kCtx, {kRequest, 1}, 3, kReplica}), "LoraBound 7#2/1 #3 r1.4");
+  EXPECT_EQ(label(FetchAdapter{kCtx, 3, "pirate", kReplica}), "FetchAdapter #3 pirate r1.4");
+  EXPECT_EQ(label(AdapterFetched{kCtx, 3, {}, {}, kReplica}), "AdapterFetched #3 ok r1.4");
+  EXPECT_EQ(label(ReadAdapter{kCtx, 3, 2}), "ReadAdapter #3 slot=2");
+  EXPECT_EQ(label(AdapterRead{kCtx, 3, {}, {}}), "AdapterRead #3 ok");
+  EXPECT_EQ(label(lora_outcome()), "r1.4 timed_out: late rolled_back");
+  EXPECT_EQ(label(*image()), "image{3 bytes}");
 }
 
 // A label is one line, whatever the message.

@@ -10,6 +10,7 @@ namespace troupe::test {
 inline const TraceCtx kCtx{11, 7};
 inline const RequestId kRequest{7, 2};
 inline const SeqId kSeq{1, 5};
+inline const ReplicaRef kReplica{1, 4};
 inline const Ticket kTicket{1, 42};
 inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_exhausted, 3, 2, "two blocks are missing"};
 
@@ -84,7 +85,7 @@ inline SampledBatch sampled_batch() {
 }
 inline Finish finish() {
   return {.request = kRequest, .reason = FinishReason::stop, .usage = {12, 64, 3}, .seed = 99, .text_begin = 1, .text_size = 2,
-          .error = {ErrorCode::closed, "bye"}};
+          .error = {ErrorCode::closed, "bye"}, .attempt = 1, .other_arithmetic = true};
 }
 inline TokenBatch token_batch() {
   TokenEvent event{.request = kRequest, .attempt = 1, .index = 2, .id = 3, .text_begin = 4, .text_size = 5, .best_begin = 6, .best_size = 7,
@@ -99,6 +100,13 @@ inline ModelInfo model_info() {
           .max_loras = 4, .max_lora_rank = 16};
 }
 
+inline ReplicaReport report() { return {kCtx, kReplica, facts(), 1, 2, 3, 4, 5, 6, 7, 8, 9}; }
+inline ReplicaStatus replica_status() {
+  return {kReplica, ReplicaState::draining, "host:1", "host/exact", 3, 90, report(), {"pirate"}, 2, {ErrorCode::device_lost, "gone"}};
+}
+inline LoraOutcome lora_outcome() { return {kReplica, "host:1", {ErrorCode::timed_out, "late"}, {1, 1}, 5, true, {{"x", 1, {1, 1}, 2, true, true}}}; }
+inline Shared<AdapterImage> image() { return Shared<AdapterImage>::of(AdapterImage{{1, 2, 3}}); }
+
 // Calls f(value) with a sample of each type.
 template <class F> void for_each_sample(F&& f) {
   f(kCtx), f(kRequest), f(kSeq), f(kTicket), f(AdapterRef{3, 1});
@@ -107,7 +115,8 @@ template <class F> void for_each_sample(F&& f) {
   f(Commit{kSeq, 1, 12}), f(Advance{kSeq, kTicket, 3}), f(Rollback{kSeq, 2}), f(ReleaseSeq{kSeq}), f(ReadLogits{kTicket});
   f(ReserveKv{kSeq, 40}), f(CompactSlot{kSeq, 2}), f(DetachSlot{kSeq}), f(Quiesce{}), f(SaveSequenceState{kSeq}), f(SsmSnapshotSave{kSeq});
   f(SsmSnapshotRestore{kSeq, 6}), f(SsmCheckpoint{kSeq}), f(EffectOutcome{1, true});
-  f(LoraCommand{LoraCommand::Kind::rotate, "pirate", "adapters/pirate"}), f(LoraAck{"pirate", {1, 1}, 500}), f(LoraEntry{"x", 1, {1, 1}, 2, true, true});
+  f(LoraCommand{LoraCommand::Kind::rotate, "pirate", "adapters/pirate"}), f(LoraAck{"pirate", {1, 1}, 500}), f(*image()), f(lora_outcome());
+  f(LoraEntry{"x", 1, {1, 1}, 2, true, true});
   f(*model_info().tokens), f(model_info());
   f(plan().rows[1]), f(plan()), f(TableDelta{1, 2, 3}), f(launched().rows[0]), f(launched().slot), f(launched());
   f(TokenBias{9, -1.5f}), f(request().sampling), f(request().stop), f(*request().think), f(request());
@@ -118,9 +127,18 @@ template <class F> void for_each_sample(F&& f) {
   const auto shared_request = Shared<Request>::of(request());
   f(Submit{kCtx, shared_request, 3});
   f(SubmitReply{kCtx, kRequest, {ErrorCode::overloaded, "later"}, 1000});
-  f(Admit{kCtx, kRequest, shared_request, 3, {3, 1}, {ErrorCode::unknown_adapter, "none"}, true, 9});
-  f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest}), f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5});
-  f(Ended{kCtx, {kRequest, {8, 1}}}), f(Drain{kCtx}), f(Drained{kCtx}), f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
+  f(Admit{kCtx, kRequest, shared_request, 3, {3, 1}, {ErrorCode::unknown_adapter, "none"}, true, 9, kReplica, 2, {4, 5}, true, 6});
+  f(Cancel{kCtx, 7}), f(CancelRequest{kCtx, kRequest, kReplica});
+  f(CancelReply{kCtx, kRequest, CancelOutcome::cancelled_running, 5, kReplica});
+  f(Placed{kRequest, 1}), f(Ended{kCtx, {{kRequest, 1}, {{8, 1}, 0}}, kReplica}), f(Drain{kCtx, kReplica}), f(Drained{kCtx, kReplica}),
+      f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
+  f(kReplica), f(Reclaim{kCtx, {{kRequest, 1}}}), f(ReclaimedRequest{kRequest, 1, {4, 5}, true});
+  f(Delivered{kCtx, {{kRequest, 1}}}), f(Reclaimed{kCtx, {{kRequest, 1, {4, 5}, true}}}), f(EndRequests{kCtx, {finish()}});
+  f(ReplicaLost{kCtx, kReplica, {ErrorCode::device_lost, "gone"}}), f(AskReport{kCtx, kReplica}), f(report());
+  f(StartReplica{kCtx, kReplica}), f(StopReplica{kCtx, kReplica}), f(ReplicaUp{kCtx, kReplica, "host/exact"});
+  f(ReplicaDown{kCtx, kReplica, {ErrorCode::io_failed, "busy"}}), f(DrainReplica{kCtx, 3, 1}), f(UndrainReplica{kCtx, 3, 1});
+  f(ReplicaAnswer{kCtx, 3, 1, {ErrorCode::not_found, "none"}}), f(AskReplicas{kCtx, 3}), f(replica_status());
+  f(ReplicaList{kCtx, 3, {replica_status()}, 2});
   f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}, {1, 4}, 11}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}, {}, 0});
   f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts(), {1, 4}, true});
   f(Saved{kCtx, kRequest, kSeq, 40, kDeviceError, facts()});
@@ -129,9 +147,12 @@ template <class F> void for_each_sample(F&& f) {
   f(Settled{kCtx, Shared<StepResult>::of(result()), facts()});
   f(Apply{kCtx, ReserveKv{kSeq, 40}}), f(Applied{kCtx, {1, true}, kDeviceError, facts()});
   f(Lora{kCtx, {LoraCommand::Kind::load_into_slot, "pirate", "p"}, {2, 5}, {1, 4}, true});
-  f(LoraSubmit{kCtx, 3, {LoraCommand::Kind::promote, "pirate", "", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt}});
-  f(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}}, {ErrorCode::timed_out, "later"}});
-  f(LoadAdapter{kCtx, 3, 2, "p"}), f(AdapterLoaded{kCtx, 3, {ErrorCode::bad_file, "short"}}), f(LoraHold{kCtx, {1, 4}, 99});
+  f(LoraSubmit{kCtx, 3, {LoraCommand::Kind::promote, "pirate", "", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt, "host:1", true}, kReplica, image()});
+  f(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}, {lora_outcome()}}, {ErrorCode::timed_out, "later"}, kReplica});
+  f(LoadAdapter{kCtx, 3, 2, "p", image()}), f(ReadAdapter{kCtx, 3, 2}), f(AdapterRead{kCtx, 3, image(), {ErrorCode::io_failed, "gone"}});
+  f(LoraBound{kCtx, {kRequest, 1}, 3, kReplica}), f(FetchAdapter{kCtx, 3, "pirate", kReplica});
+  f(AdapterFetched{kCtx, 3, image(), {ErrorCode::unknown_adapter, "none"}, kReplica});
+  f(AdapterLoaded{kCtx, 3, {ErrorCode::bad_file, "short"}}), f(LoraHold{kCtx, {1, 4}, 99});
   f(LoraResume{kCtx, {1, 4}, true}), f(ChangeTable{kCtx, {2, 5}, {1, 4}}), f(TableChanged{kCtx, {ErrorCode::not_found, "none"}});
   f(LoraReply{kCtx, {"pirate", {1, 1}, 5}, kDeviceError});
   f(Teardown{kCtx}), f(TornDown{kCtx, facts()});

@@ -56,6 +56,7 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                                          Control{"WaitUnrecorded", {{}, RouterFault::wait_unrecorded, {}}, 100},
                                          Control{"TrustHalfCopy", {{}, RouterFault::trust_half_copy, {}}, 2000},
                                          Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
+                                         Control{"KeepOverrunsCounts", {.append_history = true}, 300},
                                          Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),
                          [](const auto& info) { return info.param.name; });
 

@@ -30,6 +30,7 @@ enum class Path : std::uint8_t {
   redone_rows,
   stale_results,
   host_chosen,
+  device_sampled,
   // Blocks, slots, ring
   released_now,
   released_at_fence,
@@ -94,6 +95,7 @@ inline const char* name(Path path) {
                                           "redone_rows",
                                           "stale_results",
                                           "host_chosen",
+                                          "device_sampled",
                                           "released_now",
                                           "released_at_fence",
                                           "kv_refused",

@@ -260,7 +260,7 @@ void count(World& w, Coverage& c) {
   c.add(Path::redone_rows, s.redone_rows), c.add(Path::stale_results, s.stale_results), c.add(Path::preemptions, s.preemptions);
   c.add(Path::resumes, s.resumes), c.add(Path::kv_waits, s.kv_waits), c.add(Path::fence_waits, s.fence_waits),
       c.add(Path::ring_waits, s.ring_waits);
-  c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen);
+  c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen), c.add(Path::device_sampled, s.device_sampled);
   const actors::RouterStats r = w.router().stats();
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
   c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);
@@ -282,7 +282,11 @@ void count(World& w, Coverage& c) {
 
 }  // namespace
 
-Scenario make_scenario(std::uint64_t seed) { return Maker(seed).make(seed); }
+Scenario make_scenario(std::uint64_t seed) {
+  Scenario s = Maker(seed).make(seed);
+  s.world.device.samples = std::mt19937_64(seed * 0x2545F4914F6CDD1Du + 3)() % 2 == 0;
+  return s;
+}
 
 Scenario make_lora_scenario(std::uint64_t seed) {
   using Kind = LoraCommand::Kind;
@@ -328,6 +332,9 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   options.router_fault = faults.router;
   options.lora_fault = faults.lora;
   options.spill_fault = faults.spill;
+  options.dispatcher_fault = faults.dispatcher;
+  options.delivery_fault = faults.delivery;
+  options.device.append_history = faults.append_history;
   World world(options);
   world.keep_log = keep_log;
   const std::size_t n = events == 0 ? s.events.size() : std::min(events, s.events.size());
@@ -341,6 +348,12 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
       world.cancel(e.client);
     else if (e.kind == ClientEvent::Kind::lora)
       world.lora(e.command);
+    else if (e.kind == ClientEvent::Kind::strike)
+      world.strike(e.replica, e.blow);
+    else if (e.kind == ClientEvent::Kind::drain_replica)
+      world.drain_replica(e.replica);
+    else if (e.kind == ClientEvent::Kind::undrain_replica)
+      world.undrain_replica(e.replica);
     else
       world.drain();
   }
@@ -350,6 +363,7 @@ Outcome run_scenario(const Scenario& s, const Faults& faults, std::size_t events
   outcome.messages = world.messages();
   count(world, outcome.coverage);
   outcome.lora = world.lora_core().stats();
+  outcome.replicas = replica_counts(world);
   outcome.log = std::move(world.log);
   if (options.record) outcome.recording = world.recording();
   return outcome;

@@ -61,6 +61,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.max_step_tokens = o.max_step_tokens;
   m.max_logits_rows = o.max_logits_rows;
   m.supports_device_token_feed = o.feed;
+  m.supports_device_sampling = o.samples;
+  m.max_sample_words = o.samples ? o.context + 8 : 0;
   m.eos_ids = {1};
   m.max_loras = o.max_loras;
   m.max_lora_rank = o.max_loras == 0 ? 0 : 8;
@@ -80,6 +82,8 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
+      history_(o.n_slots, std::vector<Token>(o.context)),
+      appended_(o.n_slots),
       staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
       marks_(o.spill_places),
       adapters_(o.max_loras + 2) {
@@ -88,6 +92,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     s.cells.resize(o.max_rows);
     s.readback.resize(o.max_rows);
     s.logits.resize(std::size_t{o.max_logits_rows} * o.vocab);
+    s.logprobs.resize(o.max_rows);
   }
 }
 
@@ -120,6 +125,55 @@ bool SimDevice::has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_
   return true;
 }
 
+void SimDevice::keep_id(std::uint32_t slot, std::uint32_t position, Token id) {
+  std::vector<Token>& ids = history_[slot];
+  if (options_.append_history && position > 0) position = std::min<std::uint32_t>(appended_[slot] + 1, options_.context - 1);
+  appended_[slot] = position;
+  ids[position] = id;
+}
+
+void SimDevice::sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state) {
+  const DeviceRow& row = step.rows[sample.row];
+  Slot& slot = slots_[step.slot.slot];
+  std::vector<float> logits(options_.vocab);
+  sim_logits(state, options_.vocab, logits.data());
+  kernels::StepRow r;
+  r.slot = row.slot;
+  r.position = row.position;
+  r.n_tokens = row.n_tokens;
+  r.output = 0;
+  kernels::SampleRow s;
+  s.output_index = sample.output_index, s.seed = sample.seed, s.prompt_length = sample.prompt_length;
+  s.temperature = sample.temperature, s.top_k = sample.top_k, s.top_p = sample.top_p, s.min_p = sample.min_p;
+  s.repetition_penalty = sample.repetition_penalty, s.presence_penalty = sample.presence_penalty;
+  s.frequency_penalty = sample.frequency_penalty;
+  s.bias_begin = sample.bias_begin, s.n_biases = sample.n_biases, s.bar_begin = sample.bar_begin, s.n_bars = sample.n_bars;
+  s.n_best = sample.n_best, s.logprobs_row = sample.logprobs_row;
+  kernels::Cell cell{0, kernels::Status::ok, step.ticket.tag()};
+  kernels::RowReadback readback;
+  std::vector<kernels::IdBias> biases;
+  for (const TokenBias& b : step.biases) biases.push_back({b.id, b.bias});
+  std::vector<kernels::RowLogprobs> logprobs(options_.max_rows);
+  kernels::SampleArgs args;
+  args.rows = &r, args.samples = &s, args.n = 1;
+  args.logits = logits.data(), args.vocab = options_.vocab, args.tag = step.ticket.tag();
+  args.biases = biases.data(), args.ids = step.tokens.data();
+  std::vector<Token> history(std::size_t{options_.n_slots} * options_.context);
+  std::copy(history_[row.slot].begin(), history_[row.slot].end(), history.begin() + std::ptrdiff_t{row.slot} * options_.context);
+  args.history = history.data(), args.history_stride = options_.context;
+  args.cells = &cell, args.readback = &readback, args.logprobs = logprobs.data();
+  sample_.run(args);
+  slot.cells[sample.row].id = cell.id;
+  slot.cells[sample.row].status = static_cast<CellStatus>(cell.status);
+  if (sample.logprobs_row == RowSample::kNone) return;
+  const kernels::RowLogprobs& from = logprobs[sample.logprobs_row];
+  ReadLogprobs& to = slot.logprobs[sample.logprobs_row];
+  to.chosen = from.chosen;
+  to.n_best = from.n_best;
+  std::copy(std::begin(from.ids), std::end(from.ids), std::begin(to.ids));
+  std::copy(std::begin(from.best), std::end(from.best), std::begin(to.best));
+}
+
 void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   const DeviceRow& row = step.rows[i];
   Slot& slot = slots_[step.slot.slot];
@@ -138,6 +192,11 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   if (!adapters_[row.adapter_slot].shown && violation_.empty())
     violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
                  ", which is not in the table";
+  const RowSample* sample = nullptr;
+  for (const RowSample& s : step.samples) sample = s.row == i ? &s : sample;
+  if ((sample != nullptr) != row.sampled && violation_.empty())
+    violation_ = label(step.ticket) + " row " + std::to_string(i) + " is to be sampled, and nothing says how";
+  for (std::uint32_t p = 0; sample != nullptr && p < sample->n_history; ++p) keep_id(row.slot, p, step.tokens[sample->history_begin + p]);
   std::uint64_t state = 0;
   if (!has_blocks(row.slot, row.position, row.position + row.n_tokens)) {
     ++faults_.missing;
@@ -152,6 +211,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     if (options_.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), kv_at(row.slot, sim_earlier(position)));
     state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
     kv_at(row.slot, position) = state;
+    keep_id(row.slot, position, input);
   }
   if (options_.window != 0) {
     const std::uint32_t last = row.position + row.n_tokens - 1;
@@ -161,7 +221,10 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;
-  if (row.wants_token && cell.status == CellStatus::ok) cell.id = sim_choice(state, options_.vocab, row.mask);
+  if (sample != nullptr && cell.status == CellStatus::ok)
+    sample_row(step, *sample, state);
+  else if (row.wants_token && cell.status == CellStatus::ok)
+    cell.id = sim_choice(state, options_.vocab, row.mask);
   if (row.logits_row != DeviceRow::kNone) sim_logits(state, options_.vocab, &slot.logits[std::size_t{row.logits_row} * options_.vocab]);
   slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
 }
@@ -283,6 +346,11 @@ StepResult SimDevice::read(const ReadSlot& m) {
     r.rows.clear();
     r.error = {DeviceError::Phase::readback, ErrorCode::internal, 0, 0, "the ring slot was overwritten before it was read (R4)"};
     return r;
+  }
+  for (std::uint32_t k = 0; k < m.n_logprobs; ++k) {
+    const ReadLogprobs& from = slot.logprobs[k];
+    r.logprobs.push_back({from.chosen, static_cast<std::uint32_t>(r.best.size()), from.n_best});
+    for (std::uint32_t b = 0; b < from.n_best; ++b) r.best.push_back({from.ids[b], from.best[b]});
   }
   r.logits = {slot.logits.data(), m.n_logits, options_.vocab};
   return r;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/host/sample.h"
 #include "messages/protocol.h"
 
 namespace troupe::sim {
@@ -30,6 +31,8 @@ struct SimDeviceOptions {
   std::uint32_t max_logits_rows = 4;
   std::uint32_t max_depth = 8;
   bool feed = true;
+  bool samples = false;         // on the device, by the host's kernel
+  bool append_history = false;  // a fault: the ids that penalties count are kept in the order of the steps, over-runs and all
   std::uint32_t max_loras = 0;
   std::uint32_t spill_places = 0;
   std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
@@ -101,6 +104,7 @@ class SimDevice {
     std::vector<Cell> cells;
     std::vector<Readback> readback;
     std::vector<float> logits;
+    std::vector<ReadLogprobs> logprobs;
   };
   struct Work {  // a step, a mark, or a copy
     Shared<LaunchedStep> step{};
@@ -119,6 +123,8 @@ class SimDevice {
   }
   std::optional<EventDone> run_copy(const CopyBlocks& m);
   void run_row(const LaunchedStep& step, std::uint32_t i);
+  void sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state);
+  void keep_id(std::uint32_t slot, std::uint32_t position, Token id);
   std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
   // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
   bool has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const;
@@ -127,6 +133,10 @@ class SimDevice {
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::uint64_t> kv_;  // [block][offset]
   std::vector<Slot> slots_;
+  std::vector<std::vector<Token>> history_;  // by slot of a table: ids by position
+  std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history
+  kernels::ThreadPool threads_{1};
+  kernels::Sample sample_{threads_};
   std::vector<std::vector<std::uint64_t>> staging_;  // by place
   std::deque<Work> queue_, copies_;  // copies_: with a stream of their own
   std::vector<Mark> marks_;

@@ -17,6 +17,7 @@ actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
   c.step_tokens = o.step_tokens;
   c.spill_places = o.device.spill_places;
   c.spill_min_blocks = o.spill_min_blocks;
+  c.movable = o.replicas > 0;
   c.fault = o.fault;
   return c;
 }
@@ -32,6 +33,12 @@ actors::RouterConfig router_config(const WorldOptions& o) {
 actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
   actors::DispatcherConfig c;
   c.max_live = o.max_live;
+  for (std::uint32_t i = 0; i < o.replicas; ++i) c.replicas.push_back({"sim:" + std::to_string(i)});
+  c.placement = o.placement;
+  // A turn of the world takes 1000.
+  c.supervision = {o.max_restarts, 100'000'000, 50'000, 800'000, 20'000'000, 200'000, 4'000'000, 8'000'000};
+  c.max_moves = o.max_moves;
+  c.fault = o.dispatcher_fault;
   return c;
 }
 
@@ -41,6 +48,7 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
   c.lease = 100'000;
   c.max_commands = 4;
   c.policy = o.lora_policy;
+  c.movable = o.replicas > 0;
   c.fault = o.lora_fault;
   return c;
 }
@@ -48,10 +56,11 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
-  constexpr actors::Sender kSenders[] = {
-      actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::scheduler, actors::Sender::router, actors::Sender::stream,
-      actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,     actors::Sender::lora,   actors::Sender::loader,
-      actors::Sender::copy_stream};
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::delivery,
+                                         actors::Sender::scheduler, actors::Sender::router,   actors::Sender::stream,
+                                         actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,    actors::Sender::loader,  actors::Sender::copy_stream};
+  static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
 }
 
@@ -60,50 +69,63 @@ World::World(const WorldOptions& o)
       ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
       random_(o.seed),
       model_(sim_model(o.device)),
-      device_(o.device, ring_slots_),
-      witness_(model_, ring_slots_),
       dispatcher_(dispatcher_config(o), model_),
-      scheduler_(scheduler_config(o), model_),
-      router_(router_config(o), model_),
-      device_core_(ring_slots_, kStepTimeout, o.device.spill_places),
-      sampler_(o.device.vocab),
-      files_(std::make_shared<SimFiles>(o.files)),
-      spill_(std::make_unique<actors::SpillCore>(actors::SpillConfig{o.spill_limit, o.spill_fault}, model_, files_)),
-      lora_(lora_config(o), model_) {
-  if (o.record)
-    recorder_.begin({dispatcher_config(o),
-                     scheduler_config(o),
-                     router_config(o),
-                     {ring_slots_, kStepTimeout, o.device.spill_places},
-                     lora_config(o),
-                     {o.spill_limit, o.spill_fault},
-                     model_});
-  RingReady ready{{}, device_.ring(), device_.places()};
-  sent(Actor::device, Actor::router, ready);
-  received(Actor::router, ready);
-  router_.on(ready, now_, router_out_);
+      delivery_({o.replicas > 0, o.delivery_fault}) {
+  const PartConfig c = part_config({0, 1});
+  if (o.record && o.replicas == 0)
+    recorder_.begin(
+        {dispatcher_config(o), c.scheduler, c.router, {c.ring_slots, c.step_timeout, c.device.spill_places}, c.lora, c.spill, model_});
+  for (std::uint32_t i = 0; i < std::max(1u, o.replicas); ++i) add_part({i, 1});
+}
+
+PartConfig World::part_config(ReplicaRef ref) const {
+  PartConfig c;
+  c.ring_slots = ring_slots_;
+  c.step_timeout = kStepTimeout;
+  c.device = ref.incarnation == 1 && ref.index < options_.devices.size() ? options_.devices[ref.index] : options_.device;
+  c.files = options_.files;
+  c.scheduler = scheduler_config(options_);
+  c.router = router_config(options_);
+  c.lora = lora_config(options_);
+  c.spill = {options_.spill_limit, options_.spill_fault};
+  c.scheduler.replica = c.lora.replica = ref;
+  c.scheduler.router_incarnation = c.router.incarnation = ref.incarnation;
+  return c;
+}
+
+// Of several replicas the dispatcher hears that it is up.
+void World::add_part(ReplicaRef ref) {
+  const End router{Actor::router, static_cast<std::uint32_t>(parts_.size())}, device{Actor::device, router.part};
+  Part& p = *parts_.emplace_back(std::make_unique<Part>(part_config(ref), model_));
+  RingReady ready{{}, p.device.ring(), p.device.places()};
+  sent(device, router, ready);
+  received(router, ready);
+  p.router.on(ready, now_, p.router_out);
+  if (options_.replicas == 0) return;
+  const bool other = ref.index < options_.arithmetic.size();
+  send({Actor::edge}, {Actor::dispatcher}, ReplicaUp{{}, ref, other ? options_.arithmetic[ref.index] : "sim"});
 }
 
 std::vector<std::uint8_t> World::recording() { return recorder_.bytes(); }
 
 template <class M>
-void World::sent(Actor from, Actor to, M& m) {
-  recorder_.sent(sender_of(from), sender_of(to), now_, m);
+void World::sent(End from, End to, M& m) {
+  recorder_.sent(sender_of(from.actor), sender_of(to.actor), now_, m);
 }
 
 template <class M>
-void World::received(Actor to, const M& m) {
-  recorder_.received(sender_of(to), now_, m);
+void World::received(End to, const M& m) {
+  recorder_.received(sender_of(to.actor), now_, m);
 }
 
-void World::send(Actor from, Actor to, Message m) {
+void World::send(End from, End to, Message m) {
   std::visit([&](auto& x) { sent(from, to, x); }, m);
   Queue* queue = nullptr;
   for (Queue& q : queues_)
     if (q.from == from && q.to == to) queue = &q;
   if (queue == nullptr) queue = &queues_.emplace_back(Queue{from, to, {}});
   queue->messages.emplace_back(order_++, std::move(m));
-  if (queue->messages.size() > kMaxMailbox && from != Actor::edge)
+  if (queue->messages.size() > kMaxMailbox && from.actor != Actor::edge && takes(to))
     broken("R11: " + std::to_string(queue->messages.size()) + " messages wait for one actor");
 }
 
@@ -112,25 +134,26 @@ void World::broken(std::string what) {
     violation_ = std::move(what) + " (after message " + std::to_string(messages_) + ", seed " + std::to_string(options_.seed) + ")";
 }
 
-// Where each message of an outbox goes.
+// What the judges see of a message that is sent.
 template <class M>
-void World::route(Actor self, M m) {
-  if constexpr (std::is_same_v<M, Enqueue>) witness_.enqueue(*m.step);
-  if constexpr (std::is_same_v<M, Opened>) witness_.opened(m);
-  if constexpr (std::is_same_v<M, RecordEvent>) witness_.record(m);
-  if constexpr (std::is_same_v<M, ReadState>) witness_.read_state(m);
-  if constexpr (std::is_same_v<M, CopyBlocks>) witness_.copy(m);
-  if constexpr (std::is_same_v<M, Saved>) witness_.saved(m);
+void World::watch(End self, const M& m) {
+  Part& p = *parts_[self.part];
+  if constexpr (std::is_same_v<M, Enqueue>) p.witness.enqueue(*m.step);
+  if constexpr (std::is_same_v<M, Opened>) p.witness.opened(m);
+  if constexpr (std::is_same_v<M, RecordEvent>) p.witness.record(m);
+  if constexpr (std::is_same_v<M, ReadState>) p.witness.read_state(m);
+  if constexpr (std::is_same_v<M, CopyBlocks>) p.witness.copy(m);
+  if constexpr (std::is_same_v<M, Saved>) p.witness.saved(m);
   if constexpr (std::is_same_v<M, Admit>) {
-    const auto it = expected_.find(m.request.get());
-    if (self == Actor::dispatcher) {
-      if (m.id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
-      accepted_.push_back({m.id, it == expected_.end() ? nullptr : it->second, 0, false, commands_.size()});
-    } else {
-      bound(m);
-    }
+    if (self.actor == Actor::dispatcher)
+      placed(m);
+    else
+      bound(p, m);
   }
-  if constexpr (std::is_same_v<M, ChangeTable>) witness_.change(m);
+  if constexpr (std::is_same_v<M, SubmitReply>) {
+    if (m.error.code == ErrorCode::none) accept(m.request);
+  }
+  if constexpr (std::is_same_v<M, ChangeTable>) p.witness.change(m);
   if constexpr (std::is_same_v<M, Deliver>) {
     for (const TokenEvent& e : m.batch->events) {
       Pace& pace = paces_[e.request.client];
@@ -139,9 +162,11 @@ void World::route(Actor self, M m) {
       pace.last = settled_;
     }
   }
-  if constexpr (std::is_same_v<M, LoraSubmit>) commands_.push_back({m, {}});
+  if constexpr (std::is_same_v<M, LoraSubmit>) {
+    if (options_.replicas == 0) commands_.push_back({m, {}});
+  }
   if constexpr (std::is_same_v<M, LoraAnswer>) {
-    if (self == Actor::lora) {
+    if (self.actor == (options_.replicas == 0 ? Actor::lora : Actor::dispatcher)) {
       for (Commanded& c : commands_) {
         if (c.submit.id != m.id) continue;
         if (c.answer) broken("R9: a second answer to " + label(c.submit));
@@ -149,82 +174,120 @@ void World::route(Actor self, M m) {
       }
     }
   }
-  if constexpr (std::is_same_v<M, LoadAdapter>) loaded_[{m.slot, 0}] = m.path;
+  if constexpr (std::is_same_v<M, LoadAdapter>) {
+    const std::string file = m.image ? std::string(m.image->bytes.begin(), m.image->bytes.end()) : m.path;
+    p.loaded[{m.slot, 0}] = file;
+  }
   if constexpr (std::is_same_v<M, Lora>) {
-    if (m.show.slot != 0 && !m.withdraw) loaded_[m.show] = loaded_[{m.show.slot, 0}];
+    if (m.show.slot != 0 && !m.withdraw) p.loaded[m.show] = p.loaded[{m.show.slot, 0}];
   }
   if constexpr (std::is_same_v<M, Accepted>) {
     if (m.error.code == ErrorCode::none)
-      refusals_ = 0;
-    else if (++refusals_ > 16 + 2 * options_.max_batch)
+      p.refusals = 0;
+    else if (++p.refusals > 16 + 2 * options_.max_batch)
       broken("R10: launches are refused in a loop");
   }
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
-    refusals_ = 0;
+    p.refusals = 0;
+  if constexpr (std::is_same_v<M, StopReplica>) fenced_.push_back(m.replica);
+  if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
+                std::is_same_v<M, LoraSubmit> || std::is_same_v<M, AskReport> || std::is_same_v<M, FetchAdapter>) {
+    if (self.actor == Actor::dispatcher && std::count(fenced_.begin(), fenced_.end(), m.replica) > 0)
+      broken("R5: " + label(m) + " went to a replica that is fenced");
+  }
+}
+
+// Where each message of an outbox goes.
+template <class M>
+void World::route(End self, M m) {
+  watch(self, m);
+  const auto own = [&](Actor actor) { return End{actor, self.part}; };
+  const bool front = self.actor == Actor::dispatcher;
+  // From the dispatcher: to the actor of the replica that the message names.
+  [[maybe_unused]] const auto to_replica = [&](Actor actor, auto&& message) {
+    std::optional<std::uint32_t> part = 0;
+    if (options_.replicas > 0) part = part_of(message.replica);
+    if (!part) return broken("R5: " + label(message) + " went to a replica that is not there");
+    send(self, {actor, *part}, std::move(message));
+  };
+  [[maybe_unused]] const Actor door = model_.max_loras > 0 ? Actor::lora : Actor::scheduler;
 
   if constexpr (std::is_same_v<M, SetTimer>) {
     sent(self, self, m);
-    timers_[static_cast<int>(self)] = m.at;
-  } else if constexpr (std::is_same_v<M, ReadSlot>)
-    send(Actor::device, Actor::router, Completed{{}, m.ring_slot, Shared<StepResult>::of(device_.read(m))});
-  else if constexpr (std::is_same_v<M, SubmitReply>)
-    send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, CancelReply>)
-    send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Drained>)
-    send(self, self == Actor::scheduler ? Actor::dispatcher : Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Deliver>)
-    send(self, Actor::edge, m);
-  else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain>)
-    send(self, self == Actor::dispatcher && model_.max_loras > 0 ? Actor::lora : Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, LoraAnswer>)
-    send(self, self == Actor::lora ? Actor::dispatcher : Actor::edge, std::move(m));
-  else if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, LoraReply>)
-    send(self, Actor::lora, std::move(m));
-  else if constexpr (std::is_same_v<M, LoadAdapter>)
-    send(self, Actor::loader, std::move(m));
-  else if constexpr (std::is_same_v<M, Lora>)
-    send(self, Actor::router, std::move(m));
-  else if constexpr (std::is_same_v<M, ChangeTable>)
-    send(self, Actor::stream, std::move(m));
-  else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> ||
-                     std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
-                     std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>)
-    send(self, Actor::scheduler, std::move(m));
-  else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
-                     std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>)
-    send(self, Actor::router, std::move(m));
-  else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>)
-    send(self, Actor::spill, std::move(m));
-  else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>)
-    send(self, Actor::stream, std::move(m));
-  else if constexpr (std::is_same_v<M, CopyBlocks>)
-    send(self, options_.device.copy_stream ? Actor::copy_stream : Actor::stream, std::move(m));
-  else if constexpr (std::is_same_v<M, Sample>)
-    send(self, Actor::sampler, std::move(m));
-  else if constexpr (std::is_same_v<M, Ended>)
-    send(self, self == Actor::dispatcher ? Actor::lora : Actor::dispatcher, std::move(m));
-  else
+    (front ? timers_ : parts_[self.part]->timers)[static_cast<int>(self.actor)] = m.at;
+  } else if constexpr (std::is_same_v<M, ReadSlot>) {
+    send(own(Actor::device), own(Actor::router), Completed{{}, m.ring_slot, Shared<StepResult>::of(parts_[self.part]->device.read(m))});
+  } else if constexpr (std::is_same_v<M, SubmitReply> || std::is_same_v<M, ReplicaAnswer> || std::is_same_v<M, ReplicaList> ||
+                       std::is_same_v<M, StartReplica> || std::is_same_v<M, StopReplica>) {
+    send(self, {Actor::edge}, std::move(m));
+  } else if constexpr (std::is_same_v<M, CancelReply> || std::is_same_v<M, Drained> || std::is_same_v<M, LoraAnswer>) {
+    send(self, {front ? Actor::edge : Actor::dispatcher}, std::move(m));
+  } else if constexpr (std::is_same_v<M, Deliver> || std::is_same_v<M, Reclaim> || std::is_same_v<M, EndRequests>) {
+    send(self, {Actor::delivery}, std::move(m));
+  } else if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain>) {
+    if (front)
+      to_replica(door, m);
+    else
+      send(self, own(Actor::scheduler), std::move(m));
+  } else if constexpr (std::is_same_v<M, Ended>) {
+    if (front)
+      to_replica(Actor::lora, m);
+    else
+      send(self, {Actor::dispatcher}, std::move(m));
+  } else if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, FetchAdapter>) {
+    to_replica(Actor::lora, m);
+  } else if constexpr (std::is_same_v<M, AskReport>) {
+    to_replica(Actor::scheduler, m);
+  } else if constexpr (std::is_same_v<M, ReplicaLost> || std::is_same_v<M, ReplicaReport> || std::is_same_v<M, Reclaimed> ||
+                       std::is_same_v<M, Delivered> ||
+                       std::is_same_v<M, LoraBound> || std::is_same_v<M, AdapterFetched>) {
+    send(self, {Actor::dispatcher}, std::move(m));
+  } else if constexpr (std::is_same_v<M, LoraReply>) {
+    send(self, own(Actor::lora), std::move(m));
+  } else if constexpr (std::is_same_v<M, LoadAdapter> || std::is_same_v<M, ReadAdapter>) {
+    send(self, own(Actor::loader), std::move(m));
+  } else if constexpr (std::is_same_v<M, Lora>) {
+    send(self, own(Actor::router), std::move(m));
+  } else if constexpr (std::is_same_v<M, ChangeTable>) {
+    send(self, own(Actor::stream), std::move(m));
+  } else if constexpr (std::is_same_v<M, LoraHold> || std::is_same_v<M, LoraResume> || std::is_same_v<M, Opened> ||
+                       std::is_same_v<M, Accepted> || std::is_same_v<M, Settled> || std::is_same_v<M, Applied> ||
+                       std::is_same_v<M, Sampled> || std::is_same_v<M, Halt> || std::is_same_v<M, Saved>) {
+    send(self, own(Actor::scheduler), std::move(m));
+  } else if constexpr (std::is_same_v<M, Open> || std::is_same_v<M, Launch> || std::is_same_v<M, Apply> || std::is_same_v<M, CopyDone> ||
+                       std::is_same_v<M, StateWritten> || std::is_same_v<M, StateRead>) {
+    send(self, own(Actor::router), std::move(m));
+  } else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>) {
+    send(self, own(Actor::spill), std::move(m));
+  } else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>) {
+    send(self, own(Actor::stream), std::move(m));
+  } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+    send(self, own(m.handles.order != 0 ? Actor::copy_stream : Actor::stream), std::move(m));
+  } else if constexpr (std::is_same_v<M, Sample>) {
+    send(self, own(Actor::sampler), std::move(m));
+  } else {
     static_assert(std::is_same_v<M, TornDown>);
+  }
 }
 
 // What the Witness sees before the router does.
 template <class M>
-void World::observe(const M& m) {
+void World::observe(End to, const M& m) {
+  actors::trace::Witness& witness = parts_[to.part]->witness;
   if constexpr (std::is_same_v<M, Launch>)
-    witness_.launch(m);
+    witness.launch(m);
   else if constexpr (std::is_same_v<M, Apply>)
-    witness_.apply(m.effect);
+    witness.apply(m.effect);
   else if constexpr (std::is_same_v<M, Completed>)
-    witness_.completed(m);
+    witness.completed(m);
   else if constexpr (std::is_same_v<M, EventRecorded>)
-    witness_.recorded(m);
+    witness.recorded(m);
   else if constexpr (std::is_same_v<M, CopyDone>)
-    witness_.copy_done(m);
+    witness.copy_done(m);
 }
 
 template <class Core, class M, class Out>
-void World::call(Actor self, Core& core, const M& m, Out& out) {
+void World::call(End self, Core& core, const M& m, Out& out) {
   if constexpr (requires { core.on(m, now_, out); }) {
     core.on(m, now_, out);
     out.drain([&](auto&& item) { route(self, std::move(item)); });
@@ -237,115 +300,167 @@ void World::call(Actor self, Core& core, const M& m, Out& out) {
   }
 }
 
-void World::deliver(Actor to, const Message& m) {
+template <class M>
+void World::take_up(End to, const M& m) {
+  Part& p = *parts_[to.part];
+  const auto own = [&](Actor actor) { return End{actor, to.part}; };
+  switch (to.actor) {
+    case Actor::dispatcher:
+      if constexpr (std::is_same_v<M, LoraSubmit>) {
+        if (options_.replicas > 0) commands_.push_back({m, {}});
+      }
+      if constexpr (std::is_same_v<M, Submit>) submitting_ = m.request;
+      call(to, dispatcher_, m, dispatcher_out_);
+      break;
+    case Actor::delivery:
+      if constexpr (std::is_same_v<M, Reclaim>) {
+        for (const Placed& r : m.requests)
+          if (Accepting* a = accepted(r.id)) a->counts = r.attempt;
+      }
+      call(to, delivery_, m, delivery_out_);
+      if constexpr (std::is_same_v<M, Deliver>) receive(*m.batch);
+      if constexpr (std::is_same_v<M, EndRequests>)
+        for (const std::uint32_t i : delivery_.finishes()) end(m.finishes[i], {});
+      break;
+    case Actor::scheduler:
+      settled_ += std::is_same_v<M, Settled> ? 1 : 0;
+      call(to, p.scheduler, m, p.scheduler_out);
+      break;
+    case Actor::router:
+      observe(to, m);
+      call(to, p.router, m, p.router_out);
+      break;
+    case Actor::device:
+      call(to, p.device_core, m, p.device_out);
+      break;
+    case Actor::sampler:
+      call(to, p.sampler, m, p.sampler_out);
+      break;
+    case Actor::lora:
+      call(to, p.lora, m, p.lora_out);
+      break;
+    case Actor::loader:
+      if constexpr (std::is_same_v<M, LoadAdapter>) {
+        LoadAdapter load = m;
+        if (m.image) load.path.assign(m.image->bytes.begin(), m.image->bytes.end());
+        send(to, own(Actor::lora), AdapterLoaded{{}, m.id, p.device.load(load)});
+      }
+      if constexpr (std::is_same_v<M, ReadAdapter>) {
+        const std::string& file = p.loaded[{m.slot, 0}];
+        send(to, own(Actor::lora), AdapterRead{{}, m.id, Shared<AdapterImage>::of(AdapterImage{{file.begin(), file.end()}}), {}});
+      }
+      break;
+    case Actor::stream:
+      if constexpr (std::is_same_v<M, ChangeTable>) send(to, own(Actor::router), TableChanged{{}, p.device.change(m)});
+      if constexpr (std::is_same_v<M, RecordEvent>)
+        send(to, own(Actor::router), EventRecorded{{}, m.mark, m.place, p.device.record(m)});
+      if constexpr (std::is_same_v<M, Enqueue>) {
+        const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
+        send(to, own(Actor::device), Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
+      } else if constexpr (std::is_same_v<M, CopyBlocks>) {
+        send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, p.device.enqueue(m)});
+      }
+      break;
+    case Actor::copy_stream:
+      if constexpr (std::is_same_v<M, CopyBlocks>) {
+        const DeviceError error = p.device.enqueue(m);
+        p.unsafe = p.unsafe || (!m.out && error.phase == DeviceError::Phase::forward);
+        send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, error});
+      }
+      break;
+    case Actor::spill:
+      call(to, p.spill, m, p.spill_out);
+      break;
+    case Actor::edge:
+      if constexpr (std::is_same_v<M, SubmitReply>)
+        replies_.push_back(m);
+      else if constexpr (std::is_same_v<M, CancelReply>)
+        cancels_.push_back(m);
+      else if constexpr (std::is_same_v<M, Drained>)
+        drained_ = true;
+      else if constexpr (std::is_same_v<M, LoraAnswer>)
+        answers_.push_back(m);
+      else if constexpr (std::is_same_v<M, ReplicaAnswer>)
+        replica_answers_.push_back(m);
+      else if constexpr (std::is_same_v<M, StartReplica> || std::is_same_v<M, StopReplica>)
+        keep(m);
+      break;
+    case Actor::count:
+      break;
+  }
+}
+
+void World::deliver(End to, const Message& m) {
   ++messages_;
-  if (keep_log) log.push_back(std::visit([](const auto& x) { return label(x); }, m));
+  if (keep_log) {
+    std::string line = std::visit([](const auto& x) { return label(x); }, m);
+    if (options_.replicas > 0) line = label(parts_[to.part]->ref) + (to.actor < Actor::scheduler ? " front " : " ") + line;
+    log.push_back(std::move(line));
+  }
   std::visit(
       [&](const auto& x) {
-        using M = std::decay_t<decltype(x)>;
         received(to, x);
-        switch (to) {
-          case Actor::dispatcher:
-            call(to, dispatcher_, x, dispatcher_out_);
-            break;
-          case Actor::scheduler:
-            settled_ += std::is_same_v<M, Settled> ? 1 : 0;
-            call(to, scheduler_, x, scheduler_out_);
-            break;
-          case Actor::router:
-            observe(x);
-            call(to, router_, x, router_out_);
-            break;
-          case Actor::device:
-            call(to, device_core_, x, device_out_);
-            break;
-          case Actor::sampler:
-            call(to, sampler_, x, sampler_out_);
-            break;
-          case Actor::lora:
-            call(to, lora_, x, lora_out_);
-            break;
-          case Actor::loader:
-            if constexpr (std::is_same_v<M, LoadAdapter>) send(Actor::loader, Actor::lora, AdapterLoaded{{}, x.id, device_.load(x)});
-            break;
-          case Actor::stream:
-            if constexpr (std::is_same_v<M, ChangeTable>) send(Actor::stream, Actor::router, TableChanged{{}, device_.change(x)});
-            if constexpr (std::is_same_v<M, RecordEvent>)
-              send(Actor::stream, Actor::router, EventRecorded{{}, x.mark, x.place, device_.record(x)});
-            if constexpr (std::is_same_v<M, Enqueue>) {
-              const auto n_rows = static_cast<std::uint32_t>(x.step->rows.size());
-              send(Actor::stream, Actor::device,
-                   Watch{{}, x.step->ticket, x.step->slot.slot, n_rows, x.step->n_logits, device_.enqueue(x)});
-            } else if constexpr (std::is_same_v<M, CopyBlocks>) {
-              send(Actor::stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, device_.enqueue(x)});
-            }
-            break;
-          case Actor::copy_stream:
-            if constexpr (std::is_same_v<M, CopyBlocks>) {
-              const DeviceError error = device_.enqueue(x);
-              unsafe_ = unsafe_ || (!x.out && error.phase == DeviceError::Phase::forward);
-              send(Actor::copy_stream, Actor::device, Watch{{}, x.copy, ring_slots_ + x.handles.place, 0, 0, error});
-            }
-            break;
-          case Actor::spill:
-            call(to, *spill_, x, spill_out_);
-            break;
-          case Actor::edge:
-            if constexpr (std::is_same_v<M, SubmitReply>)
-              replies_.push_back(x);
-            else if constexpr (std::is_same_v<M, CancelReply>)
-              cancels_.push_back(x);
-            else if constexpr (std::is_same_v<M, Drained>)
-              drained_ = true;
-            else if constexpr (std::is_same_v<M, LoraAnswer>)
-              answers_.push_back(x);
-            else if constexpr (std::is_same_v<M, Deliver>)
-              receive(*x.batch);
-            break;
-        }
+        take_up(to, x);
       },
       m);
-  if (!witness_.violation().empty()) broken(witness_.violation());
-  if (!device_.violation().empty()) broken(device_.violation());
-  if (to == Actor::lora && options_.own_checks)
-    if (auto e = lora_.check(); !e.empty()) broken(e);
-  if (to == Actor::router && options_.own_checks)
-    if (auto e = router_.check(); !e.empty()) broken(e);
-  if (to == Actor::scheduler && options_.own_checks)
-    if (auto e = scheduler_.check(); !e.empty()) broken(e);
+  Part& p = *parts_[to.part];
+  if (!p.witness.violation().empty()) broken(p.witness.violation());
+  if (!p.device.violation().empty()) broken(p.device.violation());
+  if (!options_.own_checks) return;
+  if (to.actor == Actor::lora)
+    if (auto e = p.lora.check(); !e.empty()) broken(e);
+  if (to.actor == Actor::router)
+    if (auto e = p.router.check(); !e.empty()) broken(e);
+  if (to.actor == Actor::scheduler)
+    if (auto e = p.scheduler.check(); !e.empty()) broken(e);
+  if (to.actor == Actor::dispatcher)
+    if (auto e = dispatcher_.check(); !e.empty()) broken(e);
 }
 
 // A timer that is due; with nothing else to do, time jumps to the next one.
 bool World::fire_timer(bool idle) {
-  int next = -1;
-  for (int i = 0; i < 11; ++i)
-    if (timers_[i] && (next < 0 || *timers_[i] < *timers_[next])) next = i;
-  if (next < 0 || (!idle && *timers_[next] > now_)) return false;
-  now_ = std::max(now_, *timers_[next]);
-  timers_[next].reset();
+  std::optional<TimeNs>* next = nullptr;
+  End to;
+  const auto look = [&](std::optional<TimeNs>& timer, End end) {
+    if (timer && (next == nullptr || *timer < **next)) next = &timer, to = end;
+  };
+  for (std::size_t i = 0; i < kActors; ++i) look(timers_[i], {static_cast<Actor>(i)});
+  for (std::uint32_t part = 0; part < parts_.size(); ++part)
+    if (takes({Actor::scheduler, part}))
+      for (std::size_t i = 0; i < kActors; ++i) look(parts_[part]->timers[i], {static_cast<Actor>(i), part});
+  if (next == nullptr || (!idle && **next > now_)) return false;
+  now_ = std::max(now_, **next);
+  next->reset();
   recorder_.at_the_edge();
   Tick tick;
-  sent(static_cast<Actor>(next), static_cast<Actor>(next), tick);
-  deliver(static_cast<Actor>(next), tick);
+  sent(to, to, tick);
+  deliver(to, tick);
   return true;
 }
 
 bool World::step() {
   ready_.clear();
   for (std::size_t i = 0; i < queues_.size(); ++i)
-    if (!queues_[i].messages.empty()) ready_.push_back(i);
-  const bool device = device_.runnable();
+    if (!queues_[i].messages.empty() && takes(queues_[i].to)) ready_.push_back(i);
+  std::uint32_t lag = options_.device_lag;
+  devices_.clear();
+  for (std::uint32_t i = 0; i < parts_.size(); ++i)
+    if (takes({Actor::device, i}) && parts_[i]->device.runnable()) devices_.push_back(i);
+  const bool device = !devices_.empty();
   now_ += 1000;
   if (fire_timer(ready_.empty() && !device)) return true;
-  if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + options_.device_lag) == 0))) {
+  if (device && (ready_.empty() || (!options_.in_order && random_() % (ready_.size() + lag) == 0))) {
     recorder_.at_the_edge();
-    if (auto done = device_.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0)) send(Actor::edge, Actor::device, std::move(*done));
+    const std::uint32_t at = devices_.size() == 1 ? devices_[0] : devices_[random_() % devices_.size()];
+    Part& p = *parts_[at];
+    if (p.slow > 1 && !ready_.empty() && random_() % p.slow != 0) return true;
+    if (auto done = p.device.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0)) send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
     return true;
   }
   if (ready_.empty()) return false;
   const auto earlier = [&](std::size_t a, std::size_t b) { return queues_[a].messages.front().first < queues_[b].messages.front().first; };
   const std::size_t pick = options_.in_order ? *std::min_element(ready_.begin(), ready_.end(), earlier) : ready_[random_() % ready_.size()];
-  const Actor to = queues_[pick].to;
+  const End to = queues_[pick].to;
   const Message m = std::move(queues_[pick].messages.front().second);
   queues_[pick].messages.pop_front();
   deliver(to, m);
@@ -364,30 +479,38 @@ void World::finish() {
     if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
   for (const Commanded& c : commands_)
     if (!c.answer) broken("R9: " + label(c.submit) + " has no answer");
-  if (lora_.busy() || lora_.waiting() > 0) broken("R9: the LoRA controller is not done, and nothing is left to do");
-  const DeviceFacts f = router_.facts();
+  if (delivery_.stats().repeated > 0) broken("R5: " + std::to_string(delivery_.stats().repeated) + " tokens were sent again");
+  for (std::uint32_t i = 0; i < parts_.size(); ++i)
+    if (takes({Actor::router, i})) finish(i);
+}
+
+void World::finish(std::uint32_t part) {
+  Part& p = *parts_[part];
+  if (p.lora.busy() || p.lora.waiting() > 0) broken("R9: the LoRA controller is not done, and nothing is left to do");
+  const DeviceFacts f = p.router.facts();
+  const bool lost = p.device_core.lost() || p.unsafe;
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
-  if (!device_core_.lost() && !unsafe_ &&
-      (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
+  if (!lost && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
-  if (spill_->files() > 0 || spill_->bytes() > 0 || files_->count() > 0)
-    broken("R8: " + std::to_string(files_->count()) + " saved states are left");
+  if (p.spill.files() > 0 || p.spill.bytes() > 0 || p.files->count() > 0)
+    broken("R8: " + std::to_string(p.files->count()) + " saved states are left");
   recorder_.at_the_edge();
   Teardown teardown;
-  sent(Actor::edge, Actor::router, teardown);
-  received(Actor::router, teardown);
-  router_.on(teardown, now_, router_out_);
+  const End edge{Actor::edge}, router{Actor::router, part};
+  sent(edge, router, teardown);
+  received(router, teardown);
+  p.router.on(teardown, now_, p.router_out);
   bool told = false;
-  for (const auto& item : router_out_.items()) {
+  for (const auto& item : p.router_out.items()) {
     const auto* down = std::get_if<TornDown>(&item);
     if (down == nullptr) continue;
     TornDown recorded = *down;
-    sent(Actor::router, Actor::edge, recorded);
+    sent(router, edge, recorded);
     told =
         down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
   }
   if (!told) broken("R8: after teardown the pools are not whole");
-  router_out_.clear();
+  p.router_out.clear();
 }
 
 }  // namespace troupe::sim

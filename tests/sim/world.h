@@ -1,7 +1,10 @@
-// The simulator: every core of one device in one thread, with a simulated stream in the place of driver and model. A
+// The simulator: every core of a runtime in one thread, with a simulated stream in the place of driver and model. A
 // seed chooses the order of delivery (per pair of actors first in, first out, as CAF promises), when steps complete,
 // and what fails. After every message the books of router and scheduler are checked, by their own check() and by the
 // Witness; every token is compared with what is expected, if that is known (R1), and counted (R5).
+//
+// With WorldOptions::replicas it has several (world_replicas.cc): they are lost in every way there is, started again, and what is
+// said between them and the front is delayed, or lost with the link that it was on.
 //
 // What it does not replace: the cores are the real ones, the same objects that the CAF shells call.
 #pragma once
@@ -17,16 +20,9 @@
 #include <variant>
 #include <vector>
 
-#include "actors/device/core.h"
+#include "actors/delivery/core.h"
 #include "actors/dispatcher/core.h"
-#include "actors/lora/core.h"
-#include "actors/router/core.h"
-#include "actors/sampler/core.h"
-#include "actors/scheduler/core.h"
-#include "actors/spill/core.h"
-#include "actors/trace/witness.h"
-#include "tests/sim/sim_device.h"
-#include "tests/sim/sim_files.h"
+#include "tests/sim/part.h"
 #include "tests/sim/sim_recorder.h"
 
 namespace troupe::sim {
@@ -52,6 +48,17 @@ struct WorldOptions {
   std::uint64_t spill_limit = ~std::uint64_t{0};
   actors::SpillFault spill_fault = actors::SpillFault::none;
   SimFilesOptions files;
+
+  // Several replicas
+  std::uint32_t replicas = 0;  // 0: one, which nobody watches
+  std::vector<SimDeviceOptions> devices{};  // their first lives'; what is not there is `device`. Later lives have no faults
+  std::vector<std::string> arithmetic{};     // what is not there is "sim"
+  std::uint32_t failed_starts = 0;           // of the first restarts
+  std::uint32_t max_restarts = 8;
+  std::uint32_t max_moves = 8;
+  actors::PlacementConfig placement{};
+  actors::DispatcherFault dispatcher_fault = actors::DispatcherFault::none;
+  actors::DeliveryFault delivery_fault = actors::DeliveryFault::none;
 };
 
 // What a client saw of its newest request.
@@ -75,6 +82,18 @@ class World {
   void drain();
   void lora(LoraCommand command);
   void hold(AdapterRef adapter, TimeNs until);  // as a LoRA controller that is never heard of again
+  // What becomes of a replica, by index. Nothing happens if it is not there at the moment.
+  enum class Blow : std::uint8_t {
+    kill,    // an actor of it dies
+    freeze,  // it takes up nothing more, and nobody is told
+    cut,     // its link breaks
+    slow,    // its device
+    accuse,  // it is said to be lost, and lives on until it is stopped
+  };
+  static constexpr std::uint32_t kBlows = 5;
+  void strike(std::uint32_t index, Blow blow);
+  void drain_replica(std::uint32_t index);
+  void undrain_replica(std::uint32_t index);
 
   // Delivers one message, completes one step or fires one timer, as the seed has it. False: nothing is left to do.
   bool step();
@@ -96,13 +115,17 @@ class World {
   const std::string& violation() const { return violation_; }
   std::uint64_t messages() const { return messages_; }
 
-  actors::SchedulerCore& scheduler() { return scheduler_; }
-  actors::RouterCore& router() { return router_; }
-  actors::LoraCore& lora_core() { return lora_; }
-  actors::DeviceCore& device_core() { return device_core_; }
-  SimDevice& device() { return device_; }
-  actors::SpillCore& spill() { return *spill_; }
-  SimFiles& files() { return *files_; }
+  actors::SchedulerCore& scheduler() { return parts_[0]->scheduler; }
+  actors::RouterCore& router() { return parts_[0]->router; }
+  actors::LoraCore& lora_core() { return parts_[0]->lora; }
+  actors::DeviceCore& device_core() { return parts_[0]->device_core; }
+  SimDevice& device() { return parts_[0]->device; }
+  actors::SpillCore& spill() { return parts_[0]->spill; }
+  SimFiles& files() { return *parts_[0]->files; }
+  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }  // all lives, in the order in which they began
+  actors::DispatcherCore& dispatcher() { return dispatcher_; }
+  const actors::DeliveryCore& delivery() const { return delivery_; }
+  const std::vector<ReplicaAnswer>& replica_answers() const { return replica_answers_; }
   TimeNs now() const { return now_; }
   // The bytes of a recording's file (actors/trace/format.h) of what happened so far, if `record`.
   std::vector<std::uint8_t> recording();
@@ -110,24 +133,37 @@ class World {
   bool keep_log = false;
 
  private:
-  enum class Actor : std::uint8_t { edge, dispatcher, scheduler, router, stream, device, sampler, spill, lora, loader, copy_stream };
+  // One end of a message: an actor, and of which life (index of parts_; 0 for the front).
+  struct End {
+    Actor actor = Actor::edge;
+    std::uint32_t part = 0;
+    bool operator==(const End&) const = default;
+  };
   using Message =
       std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
                    Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
-                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, RecordEvent, EventRecorded>;
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, RecordEvent, EventRecorded, Reclaim, Reclaimed, EndRequests, Delivered, AskReport,
+                   StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer, ReplicaList, DrainReplica,
+                   UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead>;
   struct Queue {
-    Actor from;
-    Actor to;
+    End from;
+    End to;
     std::deque<std::pair<std::uint64_t, Message>> messages;  // with their global order
   };
   // An accepted request.
   struct Accepting {
     RequestId id;
     const Stream* expected = nullptr;
+    const Stream* base = nullptr;  // without an adapter
     std::uint32_t tokens = 0;
     bool ended = false;
     std::size_t commands = 0;  // that were accepted before it
+    std::uint32_t attempt = 0;      // of its last Admit
+    std::uint32_t counts = 0;       // the attempt that counts, at delivery
+    std::string arithmetic{};       // of the replicas that its output comes from
+    bool other_arithmetic = false;  // they are not the same
+    std::optional<std::string> file{};  // that its adapter is from
   };
   // A LoRA command, in the order in which the dispatcher took them.
   struct Commanded {
@@ -135,22 +171,41 @@ class World {
     std::optional<LoraAnswer> answer;
   };
 
-  void send(Actor from, Actor to, Message m);
+  void send(End from, End to, Message m);
   static actors::Sender sender_of(Actor actor);
   template <class M>
-  void sent(Actor from, Actor to, M& m);
+  void sent(End from, End to, M& m);
   template <class M>
-  void received(Actor to, const M& m);
-  void deliver(Actor to, const Message& m);
+  void received(End to, const M& m);
+  void deliver(End to, const Message& m);
+  template <class M>
+  void take_up(End to, const M& m);
   template <class Core, class M, class Out>
-  void call(Actor self, Core& core, const M& m, Out& out);
+  void call(End self, Core& core, const M& m, Out& out);
   template <class M>
-  void route(Actor self, M m);
+  void route(End self, M m);
   template <class M>
-  void observe(const M& m);
+  void observe(End to, const M& m);
+  template <class M>
+  void watch(End self, const M& m);
+  void accept(const RequestId& id);
+  void placed(const Admit& m);
+  void same_logprob(const TokenEvent& e, float right);
+  void judge_error(const Finish& f);
+  void in_order(const Accepting& a, const Admit& m);
+  PartConfig part_config(ReplicaRef ref) const;
+  void add_part(ReplicaRef ref);
+  // world_replicas.cc
+  std::optional<std::uint32_t> part_of(ReplicaRef ref) const;  // also of a life that is over
+  std::optional<std::uint32_t> living(std::uint32_t index) const;
+  void keep(const StartReplica& m);
+  void keep(const StopReplica& m);
+  bool takes(End to) const;  // whether it may take up a message now
+  void finish(std::uint32_t part);
   void receive(const TokenBatch& batch);
-  void end(const Finish& f);
-  void bound(const Admit& m);
+  void dropped(const TokenBatch& batch);
+  void end(const Finish& f, std::string_view text);
+  void bound(Part& part, const Admit& m);
   Stream& stream_of(const RequestId& id);
   Accepting* accepted(const RequestId& id);
   bool fire_timer(bool idle);
@@ -160,27 +215,21 @@ class World {
   std::uint32_t ring_slots_;
   std::mt19937_64 random_;
   ModelInfo model_;
-  SimDevice device_;
-  actors::trace::Witness witness_;
   actors::DispatcherCore dispatcher_;
-  actors::SchedulerCore scheduler_;
-  actors::RouterCore router_;
-  actors::DeviceCore device_core_;
-  actors::SamplerCore sampler_;
-  std::shared_ptr<SimFiles> files_;
-  std::unique_ptr<actors::SpillCore> spill_;
-  actors::SpillOutbox spill_out_;
-  actors::LoraCore lora_;
+  actors::DeliveryCore delivery_;
+  std::vector<std::unique_ptr<Part>> parts_;
   actors::DispatcherOutbox dispatcher_out_;
-  actors::SchedulerOutbox scheduler_out_;
-  actors::RouterOutbox router_out_;
-  actors::DeviceOutbox device_out_;
-  actors::SamplerOutbox sampler_out_;
-  actors::LoraOutbox lora_out_;
+  actors::DeliveryOutbox delivery_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::optional<TimeNs> timers_[11];  // by actor
+  std::vector<std::uint32_t> devices_;  // whose device can go on
+  std::optional<TimeNs> timers_[kActors];  // of the front, by actor
+  std::vector<ReplicaRef> fenced_;
+  std::uint32_t failed_starts_ = 0;
+  std::uint64_t questions_ = 0;
+  std::vector<ReplicaAnswer> replica_answers_;
   std::vector<SubmitReply> replies_;
+  Shared<Request> submitting_;
   std::map<std::uint64_t, Stream> streams_;
   std::vector<Accepting> accepted_;  // by generation - 1
   std::unordered_map<const Request*, const Stream*> expected_;
@@ -194,15 +243,12 @@ class World {
   std::uint64_t settled_ = 0;            // steps that the scheduler heard of
   std::vector<LoraAnswer> answers_;
   std::uint64_t lora_ids_ = 0;
-  std::map<AdapterRef, std::string> loaded_;  // which file a generation holds
   std::deque<Stream> oracles_;                // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
-  bool unsafe_ = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::string violation_;
   std::uint64_t messages_ = 0;
   std::uint64_t order_ = 0;
-  std::uint32_t refusals_ = 0;  // launches refused since anything else happened
   TimeNs now_ = 1;
   SimRecorder recorder_;
 };

@@ -1,5 +1,6 @@
 // The world's edge: what clients ask for, what they got, and what they should have got.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tests/sim/world.h"
@@ -27,47 +28,112 @@ World::Accepting* World::accepted(const RequestId& id) {
   return &accepted_[id.generation - 1];
 }
 
+// The dispatcher took a request: from here on delivery knows it.
+void World::accept(const RequestId& id) {
+  if (id.generation <= accepted_.size()) return;
+  if (id.generation != accepted_.size() + 1) broken("R5: generations are not counted one by one");
+  const auto it = expected_.find(submitting_.get());
+  Accepting& a = accepted_.emplace_back();
+  a.id = id;
+  a.expected = a.base = it == expected_.end() ? nullptr : it->second;
+  a.commands = commands_.size();
+  delivery_.open(id, submitting_->stop.max_tokens);
+}
+
+// It is placed, or placed again: it must go on from what its client has.
+void World::placed(const Admit& m) {
+  accept(m.id);
+  Accepting* a = accepted(m.id);
+  if (a == nullptr || options_.replicas == 0) return;
+  if (a->ended) broken("R5: " + label(m) + ", and it has ended");
+  if (m.attempt < a->attempt || (m.attempt == a->attempt && m.attempt > 0)) broken("R5: " + label(m) + " is no new attempt");
+  a->attempt = m.attempt;
+  if (m.output.size() != a->tokens)
+    broken("R5: " + label(m) + ": its client has " + std::to_string(a->tokens) + " tokens");
+  const std::string here = m.replica.index < options_.arithmetic.size() ? options_.arithmetic[m.replica.index] : "sim";
+  if (a->tokens > 0 && a->arithmetic != here) a->other_arithmetic = true;
+  a->arithmetic = here;
+}
+
+// What delivery dropped may only be what an attempt that is over said.
+void World::dropped(const TokenBatch& batch) {
+  for (std::uint32_t i = 0; i < batch.events.size(); ++i) {
+    const TokenEvent& e = batch.events[i];
+    if (std::count(delivery_.events().begin(), delivery_.events().end(), i) > 0) continue;
+    const Accepting* a = accepted(e.request);
+    if (a == nullptr) return;
+    if (options_.replicas > 0 && a->counts != e.attempt) continue;
+    broken(a->ended ? "R5: a token of " + label(e.request) + " after its end"
+                    : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
+  }
+  for (std::uint32_t i = 0; i < batch.finishes.size(); ++i) {
+    const Finish& f = batch.finishes[i];
+    if (std::count(delivery_.finishes().begin(), delivery_.finishes().end(), i) > 0) continue;
+    const Accepting* a = accepted(f.request);
+    if (a != nullptr && (options_.replicas == 0 || a->counts == f.attempt)) broken("R5: a second end of " + label(f.request));
+  }
+}
+
 void World::receive(const TokenBatch& batch) {
-  for (const TokenEvent& e : batch.events) {
+  for (const std::uint32_t i : delivery_.events()) {
+    const TokenEvent& e = batch.events[i];
+    Accepting* a = accepted(e.request);
+    if (a == nullptr) continue;
     Stream& s = stream_of(e.request);
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
     if (e.index != s.tokens.size())
       broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
+    if (e.attempt != a->counts) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
-    Accepting* a = accepted(e.request);
-    if (a == nullptr || a->expected == nullptr) continue;
-    const std::vector<Token>& right = a->expected->tokens;
-    if (a->tokens >= right.size() || right[a->tokens] != e.id)
-      broken("R1: token " + std::to_string(a->tokens) + " of " + label(e.request) + " is " + std::to_string(e.id) + ", undisturbed it is " +
-             (a->tokens < right.size() ? std::to_string(right[a->tokens]) : "none"));
+    if (a->expected != nullptr) {
+      const std::vector<Token>& right = a->expected->tokens;
+      if (a->tokens >= right.size() || right[a->tokens] != e.id)
+        broken("R1: token " + std::to_string(a->tokens) + " of " + label(e.request) + " is " + std::to_string(e.id) +
+               ", undisturbed it is " + (a->tokens < right.size() ? std::to_string(right[a->tokens]) : "none"));
+      if (!a->expected->logprobs.empty() && a->tokens < right.size()) same_logprob(e, a->expected->logprobs[a->tokens]);
+    }
     ++a->tokens;
   }
-  for (const Finish& f : batch.finishes) end(f);
-  for (const Finish& f : batch.finishes) {
-    Stream& s = stream_of(f.request);
-    if (s.finish) broken("R5: a second end of " + label(f.request));
-    s.text += batch.text.substr(f.text_begin, f.text_size);
-    s.finish = f;
-    Accepting* a = accepted(f.request);
-    if (a == nullptr || a->expected == nullptr || (f.reason != FinishReason::stop && f.reason != FinishReason::length)) continue;
-    if (a->tokens != a->expected->tokens.size() || f.reason != a->expected->finish->reason || s.text != a->expected->text)
-      broken("R1: " + label(f) + ": undisturbed it is " + label(*a->expected->finish));
+  for (const std::uint32_t i : delivery_.finishes()) {
+    const Finish& f = batch.finishes[i];
+    end(f, std::string_view(batch.text).substr(f.text_begin, f.text_size));
   }
+  dropped(batch);
 }
 
-void World::end(const Finish& f) {
+void World::same_logprob(const TokenEvent& e, float right) {
+  if (e.logprob == right || (std::isnan(e.logprob) && std::isnan(right))) return;
+  broken("R1: the log-probability of token " + std::to_string(e.index) + " of " + label(e.request) + " is not what it is undisturbed");
+}
+
+void World::end(const Finish& f, std::string_view text) {
+  Accepting* a = accepted(f.request);
+  if (a == nullptr) return;
   finishes_.push_back(f);
-  if (Accepting* a = accepted(f.request)) {
-    if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
-  }
-  // R7: one failure is retried; an error needs a second one, or a device that is gone.
+  if (std::exchange(a->ended, true)) broken("R5: a second end of " + label(f.request));
+  judge_error(f);
+  if (f.other_arithmetic != a->other_arithmetic) broken("R1: " + label(f) + " does not say whether its replicas were of one arithmetic");
+  Stream& s = stream_of(f.request);
+  if (s.finish) broken("R5: a second end of " + label(f.request));
+  s.text += text;
+  s.finish = f;
+  if (a->expected == nullptr || (f.reason != FinishReason::stop && f.reason != FinishReason::length)) return;
+  if (a->tokens != a->expected->tokens.size() || f.reason != a->expected->finish->reason || s.text != a->expected->text)
+    broken("R1: " + label(f) + ": undisturbed it is " + label(*a->expected->finish));
+}
+
+// R7: one failure is retried; an error needs a second one, or a device that is gone, of several replicas too many of them.
+void World::judge_error(const Finish& f) {
   const bool of_lora = f.error.code == ErrorCode::unknown_adapter || f.error.code == ErrorCode::adapter_gone;
   if (of_lora && model_.max_loras == 0) broken("R9: " + label(f) + " without any adapter");
-  const bool lost = device_core_.lost() || (unsafe_ && f.error.code == ErrorCode::device_lost);
-  if (f.reason == FinishReason::error && !of_lora && !lost && witness_.hits(f.request) < 2)
-    broken("R7: " + label(f.request) + " failed, and " + std::to_string(witness_.hits(f.request)) + " faults met it: " + f.error.what);
+  if (f.reason != FinishReason::error || of_lora) return;
+  if (options_.replicas > 0 && (f.error.code == ErrorCode::unavailable || f.attempt > options_.max_moves)) return;
+  if (options_.replicas == 0 && (parts_[0]->device_core.lost() || (parts_[0]->unsafe && f.error.code == ErrorCode::device_lost))) return;
+  std::uint32_t hits = 0;
+  for (const auto& part : parts_) hits += part->witness.hits(f.request);
+  if (hits < 2) broken("R7: " + label(f.request) + " failed, and " + std::to_string(hits) + " faults met it: " + f.error.what);
 }
 
 SubmitReply World::submit(Request request) {
@@ -83,22 +149,22 @@ void World::post(Request request, const Stream* expected) {
   auto shared = Shared<Request>::of(std::move(request));
   if (expected != nullptr) expected_[shared.get()] = expected;
   recorder_.at_the_edge();
-  send(Actor::edge, Actor::dispatcher, Submit{{}, std::move(shared), seed});
+  send({Actor::edge}, {Actor::dispatcher}, Submit{{}, std::move(shared), seed});
 }
 
 void World::cancel(std::uint64_t client) {
   recorder_.at_the_edge();
-  send(Actor::edge, Actor::dispatcher, Cancel{{}, client});
+  send({Actor::edge}, {Actor::dispatcher}, Cancel{{}, client});
 }
 
 void World::drain() {
   recorder_.at_the_edge();
-  send(Actor::edge, Actor::dispatcher, Drain{});
+  send({Actor::edge}, {Actor::dispatcher}, Drain{});
 }
 
 void World::lora(LoraCommand command) {
   recorder_.at_the_edge();
-  send(Actor::edge, Actor::dispatcher, LoraSubmit{{}, ++lora_ids_, std::move(command)});
+  send({Actor::edge}, {Actor::dispatcher}, LoraSubmit{{}, ++lora_ids_, std::move(command)});
 }
 
 std::uint64_t World::longest_gap(std::uint64_t client) const {
@@ -108,16 +174,40 @@ std::uint64_t World::longest_gap(std::uint64_t client) const {
 
 void World::hold(AdapterRef adapter, TimeNs until) {
   recorder_.at_the_edge();
-  send(Actor::lora, Actor::scheduler, LoraHold{{}, adapter, until});
+  send({Actor::lora}, {Actor::scheduler}, LoraHold{{}, adapter, until});
 }
 
-// A request leaves the LoRA controller. What it is bound to must be no older than what the last command before it that
-// concerned its name did, and that command must have been answered; from here on its stream is known.
-void World::bound(const Admit& m) {
+// A request leaves the LoRA controller. From here on its stream is known.
+void World::bound(Part& part, const Admit& m) {
   Accepting* a = accepted(m.id);
   if (a == nullptr || m.parked) return;
+  if (options_.replicas == 0) in_order(*a, m);
+  if (m.error.code != ErrorCode::none) return;
+  std::string file;
+  if (m.adapter.slot != 0) {
+    if (part.loaded.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+    file = part.loaded[m.adapter];
+  }
+  if (!m.output.empty() && a->file && *a->file != file)
+    broken("R9: " + label(m) + " goes on with \"" + file + "\", and its output comes from \"" + *a->file + "\"");
+  a->file = file;
+  if (file.empty()) return void(a->expected = a->base);
+  Stream& s = oracles_.emplace_back();
+  const Request& q = *m.request;
+  s.tokens = expected_tokens(q, model_, options_.device, sim_adapter(file));
+  const Token last = s.tokens.back();
+  const bool stops = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), last) > 0 || (!q.stop.ignore_eos && last == 1);
+  s.finish.emplace();
+  s.finish->reason = stops && (s.tokens.size() > q.stop.min_tokens || q.stop.min_tokens == 0) ? FinishReason::stop : FinishReason::length;
+  for (const Token id : s.tokens) s.text += model_.tokens->text(id);
+  a->expected = &s;
+}
+
+// What it is bound to must be no older than what the last command before it that concerned its name did, and that command
+// must have been answered.
+void World::in_order(const Accepting& a, const Admit& m) {
   const std::string& name = m.request->adapter;
-  for (std::size_t i = a->commands; i > 0 && !name.empty(); --i) {
+  for (std::size_t i = a.commands; i > 0 && !name.empty(); --i) {
     const Commanded& c = commands_[i - 1];
     const bool loads =
         c.submit.command.kind == LoraCommand::Kind::load_into_slot || c.submit.command.kind == LoraCommand::Kind::promote_disk;
@@ -130,17 +220,6 @@ void World::bound(const Admit& m) {
     }
     break;
   }
-  if (m.error.code != ErrorCode::none || m.adapter.slot == 0) return;
-  if (loaded_.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
-  Stream& s = oracles_.emplace_back();
-  const Request& q = *m.request;
-  s.tokens = expected_tokens(q, model_, options_.device, sim_adapter(loaded_[m.adapter]));
-  const Token last = s.tokens.back();
-  const bool stops = std::count(q.stop.stop_token_ids.begin(), q.stop.stop_token_ids.end(), last) > 0 || (!q.stop.ignore_eos && last == 1);
-  s.finish.emplace();
-  s.finish->reason = stops && (s.tokens.size() > q.stop.min_tokens || q.stop.min_tokens == 0) ? FinishReason::stop : FinishReason::length;
-  for (const Token id : s.tokens) s.text += model_.tokens->text(id);
-  a->expected = &s;
 }
 
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {

@@ -161,3 +161,10 @@ T atomicMax(T* to, T x) {
   if (x > old) *to = x;
   return old;
 }
+template <class T>
+T atomicExch(T* to, T x) {
+  troupe::simt::may_switch();
+  const T old = *to;
+  *to = x;
+  return old;
+}

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -148,6 +149,42 @@ Result<void> bench_adapters(const std::string& model, const std::string& adapter
   return bench_lora(report, model, adapters, threads());
 }
 
+// Tokens a second at batch 8, by the share of requests that sample and the depth; rounds of all, interleaved.
+Result<void> bench_sampled(Report& report, const std::string& path) {
+  constexpr std::uint32_t kBatch = 8, kPrompt = 64, kTokens = 96, kRounds = 5;
+  constexpr std::array kShares = {0.0, 0.7, 1.0};
+  report.section(fmt::format("Rows that sample, batch {}, {} threads; median of rounds", kBatch, threads()));
+  std::array<std::unique_ptr<ModelBench>, 2> benches;  // by depth - 1
+  for (std::uint32_t depth = 1; depth <= benches.size(); ++depth) {
+    TROUPE_TRY(benches[depth - 1], ModelBench::open(path, kBatch, depth, threads()));
+    TROUPE_TRY(benches[depth - 1]->decode(kBatch, kPrompt, 16));
+  }
+  std::array<std::array<std::vector<double>, kShares.size()>, benches.size()> speed;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    for (std::size_t share = 0; share < kShares.size(); ++share) {
+      for (std::size_t k = 0; k < benches.size(); ++k) {
+        const std::size_t depth = (k + round) % benches.size();
+        TROUPE_TRY(auto figures, benches[depth]->decode(kBatch, kPrompt, kTokens, kShares[share]));
+        speed[depth][share].push_back(figures.tokens_per_s);
+      }
+    }
+  }
+  for (std::size_t depth = 0; depth < benches.size(); ++depth) {
+    for (std::size_t share = 0; share < kShares.size(); ++share) {
+      std::vector<double>& xs = speed[depth][share];
+      std::sort(xs.begin(), xs.end());
+      report.add(fmt::format("depth {}, {:.0f} % sampled", depth + 1, 100 * kShares[share]), xs[xs.size() / 2], "tokens/s");
+    }
+    TROUPE_TRY(benches[depth]->stop());
+  }
+  return success();
+}
+
+Result<void> bench_sampled(const std::string& path) {
+  Report report;
+  return bench_sampled(report, path);
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -162,6 +199,7 @@ Result<void> bench(const std::string& json) {
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
+    TROUPE_TRY(bench_sampled(report, model));
     if (std::filesystem::exists(kAdapters)) {
       TROUPE_TRY(bench_lora(report, model, kAdapters, threads()));
     }
@@ -187,12 +225,14 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench_loop_rounds(number(args[1]), number(args[2]));
   } else if (args.size() == 3 && args[0] == "--lora") {
     done = troupe::tools::bench_adapters(args[1], args[2]);
+  } else if (args.size() == 2 && args[0] == "--sampled") {
+    done = troupe::tools::bench_sampled(args[1]);
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
     std::fputs(
         "usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
-        "       bench --answer MODEL MAX_BATCH THREADS\n",
+        "       bench --sampled MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
         stderr);
     return 2;
   }

@@ -30,7 +30,8 @@ Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t t
 }
 
 // Runs `batch` requests, from client number `first` on, to their ends.
-Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
+Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens,
+                 double sampled = 0) {
   const auto on_event = [&](const RequestEvent& event) {
     const std::lock_guard lock(line.mutex);
     if (event.token != nullptr) {
@@ -44,7 +45,11 @@ Result<void> run(Runtime& runtime, Timeline& line, std::uint64_t first, std::uin
     }
   };
   for (std::uint32_t i = 0; i < batch; ++i) {
-    TROUPE_TRY(runtime.submit(make_request(first + i, prompt, tokens, runtime.model().vocab_size), on_event));
+    Request request = make_request(first + i, prompt, tokens, runtime.model().vocab_size);
+    if (static_cast<int>((i + 1) * sampled) > static_cast<int>(i * sampled)) {
+      request.sampling = {.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = request.client};
+    }
+    TROUPE_TRY(runtime.submit(std::move(request), on_event));
   }
   std::unique_lock lock(line.mutex);
   line.changed.wait(lock, [&] { return line.ended == batch; });
@@ -74,9 +79,9 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, st
   return bench;
 }
 
-Result<DecodeFigures> ModelBench::decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens) {
+Result<DecodeFigures> ModelBench::decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens, double sampled) {
   Timeline line;
-  TROUPE_TRY(run(*runtime_, line, std::exchange(next_client_, next_client_ + batch), batch, prompt, tokens));
+  TROUPE_TRY(run(*runtime_, line, std::exchange(next_client_, next_client_ + batch), batch, prompt, tokens, sampled));
   DecodeFigures out;
   out.tokens_per_s = static_cast<double>(line.tokens) / seconds(line.first_end - line.all_started);
   out.step_ms = 1000.0 * batch / out.tokens_per_s;

@@ -27,9 +27,9 @@ class ModelBench {
   static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads,
                                                   const TraceOptions& trace = {});
 
-  // `batch` requests with prompts of `prompt` tokens decode `tokens` tokens each, greedily. No prompt is ever repeated, so
-  // none is found in the prefix cache.
-  Result<DecodeFigures> decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens);
+  // `batch` requests with prompts of `prompt` tokens decode `tokens` tokens each: greedily, but for a share of them that
+  // sample (temperature, top-p and a penalty). No prompt is ever repeated, so none is found in the prefix cache.
+  Result<DecodeFigures> decode(std::uint32_t batch, std::uint32_t prompt, std::uint32_t tokens, double sampled = 0);
   // Prompt tokens per second of `n` prompts, one after the other, each up to its first token.
   Result<double> prefill(std::uint32_t prompt, std::uint32_t n);
 

@@ -362,6 +362,7 @@ HttpReply Service::state(const std::optional<RuntimeMetrics>& figures) const {
                                                                      {"steps_ahead", s.steps_ahead},
                                                                      {"rows", s.rows},
                                                                      {"fed_rows", s.fed_rows},
+                                                                     {"device_sampled", s.device_sampled},
                                                                      {"overruns", s.overruns},
                                                                      {"tokens", s.tokens},
                                                                      {"prefill_tokens", s.prefill_tokens},

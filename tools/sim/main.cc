@@ -1,4 +1,4 @@
-// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--log]. Runs seeds S, S + 1, …; stops at the first one that
+// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--replicas N] [--log]. Runs seeds S, S + 1, …; stops at the first one that
 // breaks a rule, with the seed, the fewest client events that still do it, and the messages. `--seed S` alone: that one.
 #include <chrono>
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace {
 
 int usage() {
-  std::fputs("usage: sim [--seeds N] [--seed S] [--lora] [--log]\n", stderr);
+  std::fputs("usage: sim [--seeds N] [--seed S] [--lora] [--replicas N] [--log]\n", stderr);
   return 2;
 }
 
@@ -22,7 +22,8 @@ void print(const std::vector<std::string>& log) {
 
 int main(int argc, char** argv) {
   using namespace troupe::sim;
-  std::uint64_t seeds = 0, first = 0;
+  std::uint64_t seeds = 0, first = 0, replicas = 0;
+  bool many = false;  // several replicas, some of which are lost; 0: as many as the seed has
   bool log = false, lora = false;  // lives with LoRA commands
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -31,7 +32,11 @@ int main(int argc, char** argv) {
       log = true;
     else if (arg == "--lora")
       lora = true;
-    else if ((arg == "--seeds" || arg == "--seed") && i + 1 < argc) {
+    else if (arg == "--replicas" && i + 1 < argc) {
+      many = true;
+      replicas = std::strtoull(argv[++i], &end, 10);
+      if (end == argv[i] || *end != 0 || replicas > 16) return usage();
+    } else if ((arg == "--seeds" || arg == "--seed") && i + 1 < argc) {
       (arg == "--seed" ? first : seeds) = std::strtoull(argv[++i], &end, 10);
       if (end == argv[i] || *end != 0) return usage();
     } else
@@ -42,12 +47,15 @@ int main(int argc, char** argv) {
 
   const auto start = std::chrono::steady_clock::now();
   Coverage coverage;
+  ReplicaTotals totals;
   std::uint64_t messages = 0, reference = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    const Scenario scenario = lora ? make_lora_scenario(seed) : make_scenario(seed);
+    const Scenario scenario = many   ? make_replica_scenario(seed, lora, static_cast<std::uint32_t>(replicas))
+                              : lora ? make_lora_scenario(seed) : make_scenario(seed);
     const Outcome outcome = run_scenario(scenario, {}, 0, log);
     print(outcome.log);
     coverage.add(outcome.coverage);
+    totals.add(outcome);
     messages += outcome.messages;
     reference += outcome.reference_messages;
     if (outcome.violation.empty()) continue;
@@ -56,7 +64,7 @@ int main(int argc, char** argv) {
     print(shortest.log);
     std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s%s\nagain: sim --seed %llu%s --log\n",
                 static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
-                leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed), lora ? " --lora" : "");
+                leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed), (std::string(lora ? " --lora" : "") + (many ? " --replicas " + std::to_string(replicas) : "")).c_str());
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -67,8 +75,9 @@ int main(int argc, char** argv) {
               static_cast<double>(messages) / static_cast<double>(seeds), static_cast<double>(reference) / static_cast<double>(seeds),
               static_cast<double>(messages + reference) / seconds, static_cast<double>(seeds) / seconds,
               static_cast<double>(coverage.of(Path::steps)) / seconds);
-  const std::string missing = coverage.missing();
+  if (many) std::fputs(totals.text().c_str(), stdout);
+  const std::string missing = many ? totals.missing() : coverage.missing();
   if (missing.empty()) return 0;
   std::printf("never taken: %s\n", missing.c_str());
-  return seeds >= 5'000 && !lora ? 1 : 0;
+  return seeds >= 5'000 && (many || !lora) ? 1 : 0;
 }

@@ -131,7 +131,7 @@ bool LinePicker::about_request(const Event& e) {
     for (const TokenEvent& t : deliver->batch->events) about = about || is(t.request);
     for (const Finish& f : deliver->batch->finishes) about = about || is(f.request);
   } else if (const auto* ended = std::get_if<Ended>(&e.message)) {
-    for (const RequestId& id : ended->requests) about = about || is(id);
+    for (const Placed& p : ended->requests) about = about || is(p.id);
   }
   return about || tickets_.count(e.head.ticket) != 0;
 }

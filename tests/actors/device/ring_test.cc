@@ -137,6 +137,35 @@ TEST(Ring, ReadsASlotAndChecksItsTag) {
   EXPECT_TRUE(ring.destroy());
 }
 
+TEST(Ring, ReadsLogProbabilitiesOfADeviceThatSamples) {
+  auto driver = device::make_host_driver();
+  ModelInfo samples = model();
+  samples.supports_device_sampling = true;
+  Ring ring(*driver, samples, {64, 48}, kSlots);
+  ASSERT_TRUE(ring.make());
+  const Ticket ticket{1, 9};
+  auto* rows = reinterpret_cast<Readback*>(static_cast<std::uintptr_t>(ring.slots()[1].readback));
+  auto* logprobs = reinterpret_cast<ReadLogprobs*>(static_cast<std::uintptr_t>(ring.slots()[1].logprobs));
+  rows[0] = rows[1] = {3, 4, CellStatus::ok, ticket.tag()};
+  logprobs[0] = {-0.5f, 2, {4, 7}, {-0.5f, -1.5f}};
+  logprobs[1] = {-2.0f, 77, {9}, {-0.25f}};  // a row without a token leaves anything
+  {
+    const Shared<StepResult> result = ring.read({ticket, 1, 2, 0, {}, 2});
+    ASSERT_TRUE(result->ok());
+    ASSERT_EQ(result->logprobs.size(), 2u);
+    EXPECT_EQ(result->logprobs[0].chosen, -0.5f);
+    ASSERT_EQ(result->logprobs[0].n_best, 2u);
+    EXPECT_EQ(result->best[1].id, 7u);
+    EXPECT_EQ(result->best[1].logprob, -1.5f);
+    EXPECT_EQ(result->logprobs[1].best_begin, 2u);
+    EXPECT_EQ(result->logprobs[1].n_best, ReadLogprobs::kMaxBest);
+    EXPECT_EQ(result->best[2].id, 9u);
+  }
+  EXPECT_TRUE(ring.read({ticket, 1, 2, 0, {}})->logprobs.empty());
+  EXPECT_EQ(ring.read({ticket, 1, 2, 0, {}, 99})->error.code, ErrorCode::device_failed);
+  EXPECT_TRUE(ring.destroy());
+}
+
 // While the stream works, nothing under it is freed; afterwards all is.
 TEST(Ring, ABusyStreamKeepsItsAreas) {
   auto driver = device::make_host_driver();

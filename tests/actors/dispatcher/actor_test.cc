@@ -28,7 +28,7 @@ class MuteScheduler : public SchedulerActor::base {
   behavior_type make_behavior() override {
     return {[](const Attach&) {}, [this](const Admit&) { ++seen_->admits; }, [](const CancelRequest&) {}, [](const Opened&) {},
             [](const Saved&) {}, [](const Accepted&) {}, [](const Settled&) {}, [](const Sampled&) {}, [](const Applied&) {}, [](const Tick&) {},
-            [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const LoraHold&) {}, [](const LoraResume&) {},
+            [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const AskReport&) {}, [](const LoraHold&) {}, [](const LoraResume&) {},
             [](const Ask&) { return SchedulerFigures{}; }};
   }
 
@@ -40,7 +40,8 @@ class MuteDelivery : public DeliveryActor::base {
  public:
   MuteDelivery(caf::actor_config& config, Seen* seen) : DeliveryActor::base(config), seen_(seen) {}
   behavior_type make_behavior() override {
-    return {[this](const Register&) { ++seen_->registers; }, [](const Deliver&) {}, [this](const EndAll&) {
+    return {[](const Attach&) {}, [this](const Register&) { ++seen_->registers; }, [](const Deliver&) {}, [](const Reclaim&) {},
+            [](const EndRequests&) {}, [this](const EndAll&) {
               ++seen_->end_alls;
               return Done{};
             }};

@@ -18,6 +18,12 @@ ModelInfo model() {
   return m;
 }
 
+Ended ended(const std::vector<RequestId>& ids) {
+  Ended m;
+  for (const RequestId& id : ids) m.requests.push_back({id, 0});
+  return m;
+}
+
 struct Bench {
   DispatcherCore core{DispatcherConfig{2}, model()};
   DispatcherOutbox out;
@@ -65,7 +71,7 @@ TEST(Dispatcher, AdmitsWithAFreshGenerationAndASeed) {
   EXPECT_EQ(admit.id, first.request);
   EXPECT_EQ(admit.seed, 555u);
   EXPECT_EQ(b.core.live(), 1u);
-  b.on(Ended{{}, {first.request}});
+  b.on(ended({first.request}));
   EXPECT_EQ(b.core.live(), 0u);
   auto [second, again] = b.submit(7, 9);
   EXPECT_GT(second.request.generation, first.request.generation);
@@ -99,18 +105,18 @@ TEST(Dispatcher, SaysWhenToTryAgain) {
   EXPECT_EQ(hint(), kSecond / 10) << "nothing is known yet";
   for (int i = 0; i < 40; ++i) {
     b.now += 4 * kSecond;
-    b.on(Ended{{}, {older}});
+    b.on(ended({older}));
     older = std::exchange(newer, b.submit(++client).first.request);
   }
   EXPECT_NEAR(static_cast<double>(hint()), 4e9, 1e8);
   b.now += 9 * kSecond;
   EXPECT_EQ(hint(), 9 * kSecond) << "longer than the pace says";
-  b.on(Ended{{}, {older, newer}});
+  b.on(ended({older, newer}));
   older = b.submit(++client).first.request, newer = b.submit(++client).first.request;
   EXPECT_NEAR(static_cast<double>(hint()), 4.125e9, 1e8) << "two at once are half the pace each";
   for (int i = 0; i < 40; ++i) {
     b.now += 1000;
-    b.on(Ended{{}, {older}});
+    b.on(ended({older}));
     older = std::exchange(newer, b.submit(++client).first.request);
   }
   EXPECT_EQ(hint(), kSecond / 10);
@@ -122,9 +128,9 @@ TEST(Dispatcher, SaysWhenToTryAgain) {
 TEST(Dispatcher, KeepsGenerationsApart) {
   Bench b;
   const RequestId first = b.submit(1).first.request;
-  b.on(Ended{{}, {first}});
+  b.on(ended({first}));
   b.submit(1);
-  b.on(Ended{{}, {first, {42, 1}}});
+  b.on(ended({first, {42, 1}}));
   EXPECT_EQ(b.core.live(), 1u);
 }
 
@@ -138,14 +144,14 @@ TEST(Dispatcher, CancelsByClient) {
   const auto back = b.on(CancelReply{{}, id, CancelOutcome::cancelled_running, 3});
   ASSERT_EQ(back.size(), 1u);
   EXPECT_EQ(std::get<CancelReply>(back[0]).tokens, 3u);
-  b.on(Ended{{}, {id}});
+  b.on(ended({id}));
   EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 5})[0]).outcome, CancelOutcome::already_finished);
 }
 
 // What it remembers of ended requests is bounded by max_live.
 TEST(Dispatcher, ForgetsTheOldestEnd) {
   Bench b;
-  for (std::uint64_t client = 1; client <= 3; ++client) b.on(Ended{{}, {b.submit(client).first.request}});
+  for (std::uint64_t client = 1; client <= 3; ++client) b.on(ended({b.submit(client).first.request}));
   EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 1})[0]).outcome, CancelOutcome::not_found);
   EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 2})[0]).outcome, CancelOutcome::already_finished);
   EXPECT_EQ(std::get<CancelReply>(b.on(Cancel{{}, 3})[0]).outcome, CancelOutcome::already_finished);

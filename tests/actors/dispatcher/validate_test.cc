@@ -127,6 +127,11 @@ TEST(Validate, AdaptersAndLogitsThatThereAreNot) {
   ModelInfo m = model();
   m.max_logits_rows = 0;
   EXPECT_EQ(validate(r, m).code, ErrorCode::unsupported);
+  m.supports_device_sampling = true;
+  EXPECT_EQ(validate(r, m).code, ErrorCode::none);
+  r.sampling.logit_bias.assign(SamplingParams::kMaxDeviceBiases + 1, {1, 0.5f});
+  m.vocab_size = 1000;
+  EXPECT_EQ(validate(r, m).code, ErrorCode::unsupported);  // so many only the host adds
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ class LoraCoreTest : public testing::Test {
     send(Admit{{}, {generation, generation}, Shared<Request>::of(std::move(q)), 0});
     return sent<Admit>();
   }
-  void end(std::uint64_t generation) { send(Ended{{}, {{generation, generation}}}); }
+  void end(std::uint64_t generation) { send(Ended{{}, {{{generation, generation}, 0}}}); }
   void tick(TimeNs at) {
     now = at;
     send(Tick{});

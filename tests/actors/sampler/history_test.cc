@@ -45,12 +45,5 @@ TEST(History, IdsOutsideTheVocabularyArePassedOver) {
   EXPECT_EQ(applied(h, {.repetition_penalty = 2}, {8, 8}), (std::vector<float>{8, 4}));
 }
 
-TEST(NeedsHistory, OnlyForPenalties) {
-  EXPECT_FALSE(needs_history({.temperature = 1, .top_k = 5}));
-  EXPECT_TRUE(needs_history({.repetition_penalty = 1.1f}));
-  EXPECT_TRUE(needs_history({.presence_penalty = -1}));
-  EXPECT_TRUE(needs_history({.frequency_penalty = 1}));
-}
-
 }  // namespace
 }  // namespace troupe::actors

@@ -58,9 +58,9 @@ TEST(PooledElement, HoldsItsMessageAndReturnsToThePool) {
     EXPECT_EQ(element->content().get_as<Ended>(0).requests.size(), 2u);
     EXPECT_FALSE(element->mid.is_request());
     const caf::message copy = element->copy_content_to_message();
-    EXPECT_EQ(copy.get_as<Ended>(0).requests[1].client, 8u);
+    EXPECT_EQ(copy.get_as<Ended>(0).requests[1].id.client, 8u);
     const caf::message moved = element->move_content_to_message();
-    EXPECT_EQ(moved.get_as<Ended>(0).requests[0].client, 7u);
+    EXPECT_EQ(moved.get_as<Ended>(0).requests[0].id.client, 7u);
   }
   EXPECT_EQ(pool.made(), 1u);
 }

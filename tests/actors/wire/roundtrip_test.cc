@@ -11,6 +11,7 @@ namespace {
 
 const TraceCtx kCtx{77, 66};
 const RequestId kId{7, 2};
+const ReplicaRef kReplica{1, 4};
 const Ticket kTicket{1, 42};
 const DeviceError kDeviceError{DeviceError::Phase::readback, ErrorCode::kv_exhausted, 3, 2, "two blocks too few"};
 const Error kError{ErrorCode::overloaded, "try again"};
@@ -36,14 +37,39 @@ Request full_request() {
 template <class M> M sample();
 template <> Submit sample() { return {kCtx, Shared<Request>::of(full_request()), 5}; }
 template <> SubmitReply sample() { return {kCtx, kId, kError, 100}; }
-template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8, {1, 2}, kError, true, 9}; }
+template <> Admit sample() { return {kCtx, kId, Shared<Request>::of(full_request()), 8, {1, 2}, kError, true, 9, kReplica, 2, {3, 4}, true, 7}; }
 template <> Cancel sample() { return {kCtx, 7}; }
-template <> CancelRequest sample() { return {kCtx, kId}; }
-template <> CancelReply sample() { return {kCtx, kId, CancelOutcome::cancelled_running, 12}; }
-template <> Ended sample() { return {kCtx, {kId, {8, 3}}}; }
-template <> Drain sample() { return {kCtx}; }
-template <> Drained sample() { return {kCtx}; }
+template <> CancelRequest sample() { return {kCtx, kId, kReplica}; }
+template <> CancelReply sample() { return {kCtx, kId, CancelOutcome::cancelled_running, 12, kReplica}; }
+template <> Ended sample() { return {kCtx, {{kId, 1}, {{8, 3}, 2}}, kReplica}; }
+template <> Drain sample() { return {kCtx, kReplica}; }
+template <> Drained sample() { return {kCtx, kReplica}; }
 template <> Halt sample() { return {kCtx, kError}; }
+template <> Reclaim sample() { return {kCtx, {{kId, 1}}}; }
+template <> Reclaimed sample() { return {kCtx, {{kId, 1, {3, 4}, true}}}; }
+template <> Delivered sample() { return {kCtx, {{kId, 1}}}; }
+template <> EndRequests sample() {
+  Finish f;
+  f.request = kId;
+  f.error = kError;
+  f.attempt = 2;
+  f.other_arithmetic = true;
+  return {kCtx, {f}};
+}
+template <> ReplicaLost sample() { return {kCtx, kReplica, kError}; }
+template <> AskReport sample() { return {kCtx, kReplica}; }
+template <> ReplicaReport sample() { return {kCtx, kReplica, kFacts, 1, 2, 3, 4, 5, 6, 7, 8, 9}; }
+template <> StartReplica sample() { return {kCtx, kReplica}; }
+template <> StopReplica sample() { return {kCtx, kReplica}; }
+template <> ReplicaUp sample() { return {kCtx, kReplica, "host/exact"}; }
+template <> ReplicaDown sample() { return {kCtx, kReplica, kError}; }
+template <> DrainReplica sample() { return {kCtx, 3, 1}; }
+template <> UndrainReplica sample() { return {kCtx, 3, 1}; }
+template <> ReplicaAnswer sample() { return {kCtx, 3, 1, kError}; }
+template <> AskReplicas sample() { return {kCtx, 3}; }
+template <> ReplicaList sample() {
+  return {kCtx, 3, {{kReplica, ReplicaState::up, "host:0", "host/exact", 4, 5, sample<ReplicaReport>(), {"pirate"}, 6, kError}}, 7};
+}
 template <> Tick sample() { return {kCtx}; }
 template <> Open sample() { return {kCtx, kId, 12, {1, 1}}; }
 template <> Opened sample() { return {kCtx, kId, {1, 5}, 3, 16, kDeviceError, kFacts, {1, 4}, true}; }
@@ -73,9 +99,14 @@ template <> Settled sample() {
 }
 template <> Apply sample() { return {kCtx, Effect{Advance{{1, 5}, kTicket, 2}}}; }
 template <> Applied sample() { return {kCtx, {2, true}, kDeviceError, kFacts}; }
-template <> LoraSubmit sample() { return {kCtx, 3, {LoraCommand::Kind::promote, "pirate", "p", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt}}; }
-template <> LoraAnswer sample() { return {kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}}, kError}; }
-template <> LoadAdapter sample() { return {kCtx, 3, 2, "p"}; }
+template <> LoraSubmit sample() { return {kCtx, 3, {LoraCommand::Kind::promote, "pirate", "p", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt, "host:0", true}, kReplica, Shared<AdapterImage>::of(AdapterImage{{1, 2}})}; }
+template <> LoraAnswer sample() { return {kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}, {{kReplica, "host:0", kError, {1, 1}, 5, true, {}}}}, kError, kReplica}; }
+template <> LoadAdapter sample() { return {kCtx, 3, 2, "p", Shared<AdapterImage>::of(AdapterImage{{1, 2}})}; }
+template <> LoraBound sample() { return {kCtx, {kId, 1}, 3, kReplica}; }
+template <> FetchAdapter sample() { return {kCtx, 3, "pirate", kReplica}; }
+template <> AdapterFetched sample() { return {kCtx, 3, Shared<AdapterImage>::of(AdapterImage{{1, 2}}), kError, kReplica}; }
+template <> ReadAdapter sample() { return {kCtx, 3, 2}; }
+template <> AdapterRead sample() { return {kCtx, 3, Shared<AdapterImage>::of(AdapterImage{{1, 2}}), kError}; }
 template <> AdapterLoaded sample() { return {kCtx, 3, kError}; }
 template <> LoraHold sample() { return {kCtx, {1, 4}, 99}; }
 template <> LoraResume sample() { return {kCtx, {1, 4}, true}; }
@@ -169,7 +200,7 @@ TEST(Roundtrip, EveryMessageAndEveryTruncation) {
     check<M>(name);
     ++n;
   });
-  EXPECT_EQ(n, 47);
+  EXPECT_EQ(n, 68);
 }
 
 // A tag that names no alternative is no value, whatever follows it.
