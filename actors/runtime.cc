@@ -12,17 +12,14 @@
 #include <utility>
 
 #include "actors/delivery/actor.h"
-#include "actors/device/actor.h"
 #include "actors/dispatcher/actor.h"
-#include "actors/lora/actor.h"
-#include "actors/router/actor.h"
-#include "actors/sampler/actor.h"
-#include "actors/scheduler/actor.h"
-#include "actors/spill/actor.h"
-#include "actors/spill/posix_files.h"
-#include "actors/stream/actor.h"
-#include "actors/stream/copy_actor.h"
+#include "actors/keeper/actor.h"
+#include "actors/link/nodes.h"
+#include "actors/link/remote.h"
+#include "actors/replica/place.h"
+#include "actors/replica/sums.h"
 #include "actors/wire.h"
+#include "actors/wire/ask.h"
 
 namespace troupe {
 
@@ -30,31 +27,8 @@ using namespace actors;
 
 namespace {
 
-constexpr std::chrono::seconds kStopGrace{2};  // beyond step_timeout, for a stop that finds the device stuck
-constexpr std::chrono::milliseconds kStopPoll{5};
-constexpr std::uint32_t kSpillPlaces = 2;   // saves and restores at a time
-constexpr std::uint32_t kSpillBlocks = 16;  // that each has page-locked memory for
-
-Error closed() { return Error{ErrorCode::closed, "the runtime has stopped; start another"}; }
-
-Error check(const RuntimeOptions& o, const ModelInfo& m) {
-  const auto bad = [](std::string what) { return Error{ErrorCode::bad_request, std::move(what)}; };
-  if (o.depth == 0 || o.depth > 8) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 8");
-  if (o.max_batch == 0) return bad("max_batch is 0; at least one request must be able to run");
-  if (o.max_live == 0) return bad("max_live is 0; at least one request must be let in");
-  if (o.streams == 0 || o.streams > 2) return bad("streams is " + std::to_string(o.streams) + "; it must be 1, or 2: one for steps, one for copies");
-  if (o.step_tokens == 0) return bad("step_tokens is 0; a step needs room for at least one token");
-  if (o.step_timeout <= std::chrono::nanoseconds::zero()) return bad("step_timeout must be above 0");
-  if (o.spin < std::chrono::nanoseconds::zero()) return bad("spin must not be negative");
-  if (o.kv_blocks > m.kv_blocks) {
-    return bad("kv_blocks is " + std::to_string(o.kv_blocks) + " and the model was loaded with " + std::to_string(m.kv_blocks) +
-               "; load it with more, or ask for fewer");
-  }
-  if (m.kv_blocks == 0 || m.n_slots == 0 || m.block_size == 0 || m.max_rows == 0) {
-    return bad("the model says that it has no KV blocks, slots or rows");
-  }
-  return {};
-}
+constexpr std::chrono::seconds kStopGrace{2};        // beyond step_timeout, for a stop that finds the device stuck
+constexpr std::chrono::seconds kRestartPatience{2};  // for a replica that is stopped to be started again
 
 // Distinct for distinct x, and spread over all bits (splitmix64's finisher).
 std::uint64_t mix(std::uint64_t x) {
@@ -63,31 +37,38 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::string figures(const device::DriverUsage& u) {
-  return std::to_string(u.streams) + " streams, " + std::to_string(u.events) + " events, " + std::to_string(u.graphs) + " graphs, " +
-         std::to_string(u.pinned_bytes) + " page-locked bytes, " + std::to_string(u.device_bytes) + " bytes on the device";
+Error no_replicas() {
+  return Error{ErrorCode::unsupported, "the runtime was started with one device that it cannot open again: there is nothing to drain it for"};
+}
+
+void report(const SchedulerFigures& f, ReplicaReport now, ReplicaStatus& to) {
+  now.replica = to.replica;
+  now.waiting = f.waiting;
+  now.running = f.running;
+  now.in_flight = f.in_flight;
+  now.steps = f.stats.steps;
+  now.steps_ahead = f.stats.steps_ahead;
+  now.settled = f.stats.settled;
+  now.tokens = f.stats.tokens;
+  now.outstanding = to.report.outstanding;
+  now.since_settled = f.last_settled == 0 ? 0 : now_ns() - f.last_settled;
+  to.report = std::move(now);
 }
 
 }  // namespace
 
-// CAF leaves the system's logger in a thread-local variable of whoever used a scoped actor, and the end of the system
-// waits until nobody holds it: a thread that called the runtime once, and lives on, would hang stop() for ever.
-struct ForgetLogger {
-  ~ForgetLogger() { caf::logger::set_current_actor_system(nullptr); }
-};
-
 struct Runtime::Impl {
   RuntimeOptions options;
+  bool alone = false;  // one replica, without a source: it is not restarted
   ModelInfo info;
-  std::unique_ptr<device::Driver> driver;
-  std::unique_ptr<device::ModelDeviceFeed> model;
-  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
-  trace::CoreConfigs configs;
+  std::uint64_t tokens = 0;  // token_hash() of its vocabulary
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();  // the front's; of a runtime that is recorded as a whole, all actors'
   std::shared_ptr<DeliveryThread> delivery_thread = std::make_shared<DeliveryThread>();
   std::unique_ptr<ControlConfig> config;
   std::unique_ptr<caf::actor_system> system;
-  std::shared_ptr<const Peers> peers;
-  std::shared_ptr<StateFiles> spilled;  // none: nothing is spilled
+  std::vector<std::unique_ptr<ReplicaPlace>> places;
+  std::vector<ReplicaSource> remotes;  // on other machines; their indices follow those of `places`
+  std::shared_ptr<const Doors> front;
   std::uint64_t seed_base = 0;
   std::atomic<std::uint64_t> seeds{0};
 
@@ -96,127 +77,157 @@ struct Runtime::Impl {
   std::mutex stopping;
   std::optional<Result<void>> stopped;  // guarded by `stopping`
 
-  Result<void> start();
-  void attach(DeviceActor device, DeviceStarted started);
+  Result<void> start(std::vector<ReplicaSource> sources);
+  Result<void> open();
+  Result<void> start_system();
+  Result<void> start_replicas();
   Result<void> stop();
-  Result<void> stop_device();
-  Result<void> give_back(Result<void> first);
+  Result<void> give_back();
+  DispatcherConfig dispatcher_config() const;
+  bool several() const { return places.size() + remotes.size() > 1; }
+  MakerDoor spawn_remote(std::size_t i, const Doors& doors) const;
 
-  // One request and its answer. closed: the actor is gone, or no answer came in time.
   template <class R, class Handle, class M>
   Result<R> ask(const Handle& to, M message, std::optional<std::chrono::nanoseconds> limit = {}) const {
-    const ForgetLogger forget;  // after the scoped actor is gone
-    caf::scoped_actor self{*system};
-    Result<R> result = closed();
-    const auto take = [&](R& answer) { result = std::move(answer); };
-    const auto fail = [&](caf::error&) {};
-    if (limit) {
-      const caf::duration wait{std::chrono::ceil<std::chrono::milliseconds>(*limit)};
-      self->request(to, wait, std::move(message)).receive(take, fail);
-    } else {
-      self->request(to, caf::infinite, std::move(message)).receive(take, fail);
-    }
-    return result;
-  }
-  // Lets an actor work off its mailbox and end, and waits until it has.
-  template <class Handle>
-  void end(const Handle& actor) const {
-    const ForgetLogger forget;  // after the scoped actor is gone
-    caf::scoped_actor self{*system};
-    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
-    self->wait_for(actor);
+    return actors::ask<R>(*system, to, std::move(message), limit);
   }
 };
 
-Result<void> Runtime::Impl::start() {
-  config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread});
-  if (!options.spill_dir.empty()) {
-    if (model->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
-    TROUPE_TRY(spilled, PosixStateFiles::open(options.spill_dir));
+Result<void> Runtime::Impl::start(std::vector<ReplicaSource> sources) {
+  if (sources.empty()) return Error{ErrorCode::bad_request, "a runtime needs at least one replica"};
+  if (sources.size() > kMostReplicas) {
+    return Error{ErrorCode::bad_request, std::to_string(sources.size()) + " replicas; at most " + std::to_string(kMostReplicas) + " are run"};
   }
-  const CopyPlaces places{spilled ? kSpillPlaces : 0, std::min(kSpillBlocks, info.kv_blocks), model->kv_block_bytes(),
-                          std::min(options.streams, info.streams) > 1};
+  const std::size_t n = sources.size();
+  for (ReplicaSource& source : sources) {
+    if (source.remote) {
+      remotes.push_back(std::move(source));
+      continue;
+    }
+    if (!remotes.empty()) return Error{ErrorCode::bad_request, "name the replicas on other machines after those on this one"};
+    const auto index = static_cast<std::uint32_t>(places.size());
+    places.push_back(std::make_unique<ReplicaPlace>(options, std::move(source), index, n, !alone));
+  }
   std::random_device entropy;
   seed_base = std::uint64_t{entropy()} << 32 | entropy();
+  TROUPE_TRY(open());
+  TROUPE_TRY(start_system());
+  return start_replicas();
+}
 
-  const std::uint32_t depth = std::min(options.depth, std::max(info.max_depth, 1u));
-  options.depth = depth;
-  const DeviceSetup setup{driver.get(), {model->cells_bytes(), model->upload_bytes()}, depth + 1, options.step_timeout.count(), places};
-  configs.dispatcher.max_live = options.max_live;
-  configs.router.depth = depth;
-  configs.router.fault = options.router_fault;
-  configs.scheduler.router_incarnation = configs.router.incarnation;
-  configs.scheduler.depth = depth;
-  configs.scheduler.max_batch = options.max_batch;
-  configs.scheduler.step_tokens = options.step_tokens;
-  configs.scheduler.spill_places = places.count;
-  configs.scheduler.spill_min_blocks = options.spill_min_blocks;
-  configs.scheduler.fault = options.fault;
-  configs.device = {setup.ring_slots, setup.step_timeout, places.count};
-  configs.lora = options.lora;
-  configs.spill.limit_bytes = options.spill_limit;
-  configs.model = info;
-  if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
-    TROUPE_TRY(counts->recorder, trace::Recorder::start(options.trace, configs));
-    config->idle_work = {[](void* recorder) { return static_cast<trace::Recorder*>(recorder)->work(); }, counts->recorder};
+// Drivers and models; each by a thread of its own, since a large model takes its time.
+Result<void> Runtime::Impl::open() {
+  std::vector<std::future<Result<void>>> others;
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    others.push_back(std::async(std::launch::async, [place = places[i].get()] { return place->open(1); }));
   }
-  system = std::make_unique<caf::actor_system>(*config);
-  DeviceActor device = system->spawn<DeviceShell>(counts, setup, info);
-  auto started = ask<DeviceStarted>(device, StartDevice{});
-  if (started && started.value().error.code != ErrorCode::none) started = started.value().error;
-  if (!started) {
-    end(device);
-    return started.error();
+  Result<void> opened = places.empty() ? success() : places[0]->open(1);
+  for (auto& other : others) {
+    if (const Result<void> one = other.get(); !one && opened) opened = one;
   }
-  attach(std::move(device), std::move(started.value()));
+  TROUPE_TRY(std::move(opened));
+  std::optional<ModelInfo> least;
+  const auto add = [&](const ModelInfo& one, std::uint64_t hash) -> Result<void> {
+    if (!least) {
+      least = one;
+      tokens = hash;
+    }
+    if (tokens != hash) return Error{ErrorCode::bad_request, "the replicas have different vocabularies: give all of them one model"};
+    TROUPE_TRY(least, common(*least, one));
+    return success();
+  };
+  for (const auto& place : places) {
+    const ModelInfo& own = place->replica()->info();
+    TROUPE_TRY(add(own, remotes.empty() ? 0 : link::token_hash(own.tokens)));
+  }
+  for (const ReplicaSource& source : remotes) {
+    if (!source.remote->model) continue;
+    TROUPE_TRY(add(*source.remote->model, source.remote->tokens));
+  }
+  if (!least) {
+    return Error{ErrorCode::unavailable, "none of the nodes answers, and there is no device here: start one of them first (troupe node)"};
+  }
+  info = std::move(*least);
   return success();
 }
 
-void Runtime::Impl::attach(DeviceActor device, DeviceStarted started) {
-  Peers p;
-  p.device = std::move(device);
-  p.delivery = system->spawn<DeliveryShell, caf::detached>(counts, DeliveryConfig{}, delivery_thread);
-  p.sampler = system->spawn<SamplerShell, caf::detached>(counts, info.vocab_size);
-  const StreamSetup stream{driver.get(), model.get(), options.depth + 1, spilled ? kSpillPlaces : 0};
-  if (driver->runs_kernels()) {
-    p.stream = system->spawn<StreamShell, caf::detached>(counts, stream);  // launching a step's kernels takes its time
-  } else {
-    p.stream = system->spawn<StreamShell>(counts, stream);
-  }
-  if (started.copy_stream != 0) {
-    p.copy_stream = system->spawn<CopyStreamShell, caf::detached>(counts, driver.get(), model.get(), options.depth + 1, kSpillPlaces);
-  }
-  if (spilled) p.spill = system->spawn<SpillShell, caf::detached>(counts, configs.spill, info, spilled);
-  p.router = system->spawn<RouterShell>(counts, configs.router, info);
-  p.scheduler = system->spawn<SchedulerShell>(counts, configs.scheduler, info);
-  if (info.max_loras > 0) {
-    p.lora = system->spawn<LoraShell>(counts, configs.lora, info);
-    p.loader = system->spawn<LoaderShell, caf::detached>(counts, model.get());
-  }
-  p.dispatcher = system->spawn<DispatcherShell>(counts, configs.dispatcher, info);
-  peers = std::make_shared<const Peers>(std::move(p));
-
-  const Attach everyone{peers};
-  caf::anon_send(peers->sampler, everyone);
-  if (peers->spill) caf::anon_send(peers->spill, everyone);
-  caf::anon_send(peers->stream, everyone);
-  caf::anon_send(peers->stream, AttachStream{started.stream, std::move(started.cells)});
-  if (peers->copy_stream) {
-    caf::anon_send(peers->copy_stream, everyone);
-    caf::anon_send(peers->copy_stream, AttachStream{started.copy_stream, {}});
-  }
-  caf::anon_send(peers->router, everyone);
-  caf::anon_send(peers->scheduler, everyone);
-  if (peers->lora) {
-    caf::anon_send(peers->lora, everyone);
-    caf::anon_send(peers->loader, everyone);
-  }
-  caf::anon_send(peers->dispatcher, everyone);
-  (void)ask<Done>(peers->device, everyone);  // RingReady is on its way before the first request
+DispatcherConfig Runtime::Impl::dispatcher_config() const {
+  DispatcherConfig c;
+  c.max_live = options.max_live;
+  if (alone) return c;
+  for (const auto& place : places) c.replicas.push_back({place->name(), place->weight()});
+  for (const ReplicaSource& source : remotes) c.replicas.push_back({source.name, source.weight, true});
+  c.placement = options.placement;
+  c.supervision = options.supervision;
+  // The device actor says first that a step takes too long.
+  c.supervision.progress_timeout = std::max(c.supervision.progress_timeout, options.step_timeout.count() * 3 / 2);
+  return c;
 }
 
-// The order: no new requests; every request ends; callbacks have run; the router settles what is in flight, also with the
-// spill actor; only then do stream and device give back what the steps used.
+Result<void> Runtime::Impl::start_system() {
+  config = std::make_unique<ControlConfig>(ControlOptions{options.spin, options.pin_control_thread, several() ? places.size() + 1 : 1});
+  if (several()) counts->place = {kFront, 1};
+  if (!options.trace.file.empty() || options.trace.flight_bytes != 0) {
+    TraceOptions trace = options.trace;
+    if (several() && !trace.file.empty()) trace.file += ".front";
+    if (several()) trace.flight_bytes /= places.size() + 1;
+    trace::CoreConfigs configs = places.empty() ? trace::CoreConfigs{} : places[0]->replica()->configs();
+    configs.dispatcher = dispatcher_config();
+    configs.model = info;
+    configs.part = counts->place.part;
+    TROUPE_TRY(counts->recorder, trace::Recorder::start(trace, configs));
+    config->idle_work[0] = {[](void* recorder) { return static_cast<trace::Recorder*>(recorder)->work(); }, counts->recorder};
+  }
+  system = actors::start_system(*config);
+  counts->home = &config->home(0);
+  Doors doors;
+  doors.dispatcher = system->spawn<DispatcherShell>(counts, dispatcher_config(), info);
+  doors.delivery = system->spawn<DeliveryShell, caf::detached>(counts, DeliveryConfig{!alone}, delivery_thread);
+  const Front site{system.get(), doors.dispatcher, doors.delivery, counts};
+  for (std::size_t i = 0; i < places.size() && !alone; ++i) {
+    doors.makers.push_back(system->spawn<KeeperShell, caf::detached>(
+        KeeperSetup{places[i].get(), site, doors.dispatcher, &config->home(several() ? i + 1 : 0), kRestartPatience}));
+  }
+  for (std::size_t i = 0; i < remotes.size(); ++i) doors.makers.push_back(spawn_remote(i, doors));
+  front = std::make_shared<const Doors>(std::move(doors));
+  return success();
+}
+
+// It keeps house at the front's; what it sends counts as its replica's.
+MakerDoor Runtime::Impl::spawn_remote(std::size_t i, const Doors& doors) const {
+  const RemoteReplica& remote = *remotes[i].remote;
+  const std::size_t index = places.size() + i;
+  auto own = std::make_shared<Counts>();
+  own->home = counts->home;
+  own->place = {static_cast<std::uint8_t>(several() ? kFirstReplica + index : kWhole), 1};
+  link::RemoteSetup setup{remote.io, remote.node, {}, doors.dispatcher, doors.dispatcher, doors.delivery};
+  setup.core.name = remotes[i].name;
+  setup.core.owner = seed_base | 1;
+  setup.core.replica = remote.replica;
+  setup.core.heartbeat = remote.heartbeat.count();
+  setup.core.silence = remote.silence.count();
+  setup.core.model = info;
+  setup.core.tokens = tokens;
+  return system->spawn<link::RemoteShell>(std::move(own), setup);
+}
+
+Result<void> Runtime::Impl::start_replicas() {
+  const Front site{system.get(), front->dispatcher, front->delivery, counts};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    TROUPE_TRY(places[i]->start(site, config->home(several() ? i + 1 : 0)));
+  }
+  const AttachFront everyone{front};
+  caf::anon_send(front->delivery, everyone);
+  caf::anon_send(front->dispatcher, everyone);
+  for (const auto& place : places) caf::anon_send(front->dispatcher, joined(*place));
+  for (std::size_t i = places.size(); i < front->makers.size(); ++i) {
+    caf::anon_send(front->makers[i], StartReplica{{}, {static_cast<std::uint32_t>(i), 1}});
+  }
+  return success();
+}
+
+// The order: no new requests; nobody makes replicas; every request ends; callbacks have run; the routers settle what is in
+// flight, also with the spill actors; only then do streams and devices give back what the steps used.
 Result<void> Runtime::Impl::stop() {
   if (delivery_thread->id.load() == std::this_thread::get_id()) {
     return Error{ErrorCode::bad_request, "stop waits for the callbacks, so it cannot be called from one: call it from another thread"};
@@ -224,21 +235,18 @@ Result<void> Runtime::Impl::stop() {
   const std::lock_guard lock(stopping);
   if (stopped) return *stopped;
   closing = true;
-  Result<void> result = success();
-  if (peers) {
-    end(peers->dispatcher);
-    if (peers->lora) {
-      end(peers->lora);
-      end(peers->loader);
-    }
-    caf::anon_send(peers->scheduler, Halt{{}, closed()});
-    end(peers->scheduler);
-    end(peers->sampler);
-    (void)ask<Done>(peers->delivery, EndAll{closed()});
-    end(peers->delivery);
-    result = stop_device();
+  for (const auto& place : places) place->close();
+  if (front) {
+    end(*system, front->dispatcher);
+    for (const MakerDoor& maker : front->makers) end(*system, maker);
+    for (const ReplicaSource& source : remotes) source.remote->io->stop();
+    for (const auto& place : places) place->quiet(runtime_closed());
+    (void)ask<Done>(front->delivery, EndAll{runtime_closed()});
+    end(*system, front->delivery);
   }
-  stopped = give_back(std::move(result));
+  const auto until = std::chrono::steady_clock::now() + options.step_timeout + kStopGrace;
+  for (const auto& place : places) place->stop_device(until);
+  stopped = give_back();
   if (counts->recorder) {
     const Result<void> recorded = counts->recorder->stop();
     if (!recorded && *stopped) stopped = recorded;
@@ -246,77 +254,19 @@ Result<void> Runtime::Impl::stop() {
   return *stopped;
 }
 
-Result<void> Runtime::Impl::stop_device() {
-  const auto limit = options.step_timeout + kStopGrace;
-  const auto until = std::chrono::steady_clock::now() + limit;
-  const auto torn = ask<TornDown>(peers->router, Teardown{}, limit);
-  Result<void> result = success();
-  if (torn) {
-    const DeviceFacts& f = torn.value().facts;
-    if (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots) {
-      result = Error{ErrorCode::internal, "the router's pools were not whole at teardown (" + label(f) + "); please report this"};
-    }
-    end(peers->router);
-    if (peers->spill) end(peers->spill);  // nothing uses the places' memory any more
-    (void)ask<Done>(peers->stream, StopDevice{});
-  } else if (peers->spill) {
-    // A file may still be written from memory of the device's: it is left to whoever does.
-    return Error{ErrorCode::device_failed, "the router did not settle its steps and copies in time"};
-  }
-  // A step that failed half-way may still have work on the stream.
-  Result<void> gone = success();
-  do {
-    auto done = ask<Done>(peers->device, StopDevice{});
-    gone = success();
-    if (!done) {
-      gone = done.error();
-    } else if (done.value().error.code != ErrorCode::none) {
-      gone = done.value().error;
-    }
-    if (gone || gone.error().code != ErrorCode::device_failed) break;
-    std::this_thread::sleep_for(kStopPoll);
-  } while (std::chrono::steady_clock::now() < until);
-  if (!gone) return gone;
-  if (!torn) return Error{ErrorCode::internal, "the router did not settle its steps in time"};
-  end(peers->stream);
-  if (peers->copy_stream) end(peers->copy_stream);
-  end(peers->device);
-  return result;
-}
-
-Result<void> Runtime::Impl::give_back(Result<void> first) {
+Result<void> Runtime::Impl::give_back() {
   const std::unique_lock lock(gate);
-  const bool stuck = !first && first.error().code == ErrorCode::device_failed;
-  if (stuck) {
-    // A thread of the driver is still at work on a step and will call into the stream actor when it is done: everything
-    // that it can reach is left to it.
-    config->kept_alive = std::move(peers);
-    (void)driver.release(), (void)model.release(), (void)system.release(), (void)config.release();
-    return Error{ErrorCode::device_lost,
-                 "the device was still busy when the time to stop was over; what it holds is abandoned (" + first.error().what + ")"};
+  Result<void> first = success();
+  bool abandoned = false;
+  for (const auto& place : places) {
+    Result<void> given = place->give_back();
+    if (!given && first) first = std::move(given);
+    abandoned = abandoned || place->abandoned();
   }
-  if (peers) {
-    end(peers->router);
-    end(peers->stream);
-    if (peers->copy_stream) end(peers->copy_stream);
-    end(peers->device);
+  front.reset();
+  if (abandoned) {
+    (void)system.release(), (void)config.release();
   }
-  spilled.reset();
-  if (driver) (void)driver->bind_thread();  // whoever stops the runtime frees the model's memory
-  model.reset();
-  if (driver) {
-    const device::DriverUsage usage = driver->usage();
-    const bool whole = usage.streams == 0 && usage.events == 0 && usage.pinned_bytes == 0 && usage.device_bytes == 0 && usage.graphs == 0;
-    if (!whole && !first) {
-      first = Error{first.error().code, first.error().what + "; abandoned: " + figures(usage)};
-    } else if (!whole && usage.abandoned != 0) {
-      first = Error{ErrorCode::device_lost, "the device was lost while it was given back what it had lent; abandoned: " + figures(usage)};
-    } else if (!whole) {
-      first = Error{ErrorCode::internal, "not given back to the driver: " + figures(usage) + "; please report this"};
-    }
-    driver.reset();  // joins the streams' threads, which may still be in a call of the stream actor's
-  }
-  peers.reset();
   system.reset();
   config.reset();
   return first;
@@ -328,28 +278,36 @@ Runtime::~Runtime() { (void)stop(); }
 Result<std::unique_ptr<Runtime>> Runtime::start(const RuntimeOptions& options, std::unique_ptr<device::Driver> driver,
                                                 std::unique_ptr<device::ModelDeviceFeed> model) {
   if (!driver || !model) return Error{ErrorCode::bad_request, "a runtime needs a driver and a model"};
+  ReplicaSource source;
+  source.name = driver->name();
+  const auto given = std::make_shared<OpenedReplica>(OpenedReplica{std::move(driver), std::move(model)});
+  source.open = [given]() -> Result<OpenedReplica> { return std::move(*given); };
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->info = model->info();
-  impl->driver = std::move(driver);
-  impl->model = std::move(model);
-  Error wrong = check(options, impl->info);
-  if (options.kv_blocks != 0) impl->info.kv_blocks = std::min(impl->info.kv_blocks, options.kv_blocks);
-  if (!impl->model->supports_device_token_feed()) impl->info.max_depth = 1;
+  impl->alone = true;
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(impl)));  // gives driver and model back on every way out
-  if (wrong.code != ErrorCode::none) return wrong;
-  TROUPE_TRY(runtime->impl_->start());
+  std::vector<ReplicaSource> sources;
+  sources.push_back(std::move(source));
+  TROUPE_TRY(runtime->impl_->start(std::move(sources)));
+  return runtime;
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::start(const RuntimeOptions& options, std::vector<ReplicaSource> sources) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(impl)));
+  TROUPE_TRY(runtime->impl_->start(std::move(sources)));
   return runtime;
 }
 
 Submission Runtime::submit(Request request, RequestCallback callback) {
   const std::shared_lock lock(impl_->gate);
-  if (impl_->closing) return Refusal{closed()};
+  if (impl_->closing) return Refusal{runtime_closed()};
   SubmitTo to;
   to.submit.request = Shared<Request>::of(std::move(request));
   to.submit.drawn_seed = mix(impl_->seed_base + impl_->seeds.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15ull);
   to.callback = std::make_shared<Callback>(std::move(callback));
-  const auto reply = impl_->ask<SubmitReply>(impl_->peers->dispatcher, std::move(to));
+  const auto reply = impl_->ask<SubmitReply>(impl_->front->dispatcher, std::move(to));
   if (!reply) return Refusal{reply.error()};
   const SubmitReply& answer = reply.value();
   if (answer.error.code != ErrorCode::none) return Refusal{answer.error, std::chrono::nanoseconds(answer.retry_after)};
@@ -359,15 +317,15 @@ Submission Runtime::submit(Request request, RequestCallback callback) {
 CancelOutcome Runtime::cancel(std::uint64_t client) {
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return CancelOutcome::not_found;
-  const auto reply = impl_->ask<CancelReply>(impl_->peers->dispatcher, Cancel{{}, client});
+  const auto reply = impl_->ask<CancelReply>(impl_->front->dispatcher, Cancel{{}, client});
   return reply ? reply.value().outcome : CancelOutcome::not_found;
 }
 
 Result<void> Runtime::lora(LoraCommand command, LoraCallback done) {
   const std::shared_lock lock(impl_->gate);
-  if (impl_->closing) return closed();
+  if (impl_->closing) return runtime_closed();
   LoraTo to{std::move(command), std::make_shared<LoraCallback>(std::move(done))};
-  TROUPE_TRY(impl_->ask<Done>(impl_->peers->dispatcher, std::move(to)));
+  TROUPE_TRY(impl_->ask<Done>(impl_->front->dispatcher, std::move(to)));
   return success();
 }
 
@@ -382,44 +340,107 @@ Result<LoraAck> Runtime::lora(LoraCommand command) {
 
 const ModelInfo& Runtime::model() const { return impl_->info; }
 
-DeviceFacts Runtime::facts() const {
-  const std::shared_lock lock(impl_->gate);
-  if (impl_->closing) return {};
-  auto facts = impl_->ask<DeviceFacts>(impl_->peers->router, Ask{});
-  return facts ? facts.value() : DeviceFacts{};
-}
+DeviceFacts Runtime::facts() const { return metrics().facts; }
 
 RuntimeMetrics Runtime::metrics() const {
   RuntimeMetrics m;
+  const auto recorded = [&](const std::shared_ptr<trace::Recorder>& recorder) {
+    if (!recorder) return;
+    const trace::RecorderFigures figures = recorder->figures();
+    m.trace_bytes += figures.bytes;
+    m.trace_lost += figures.lost;
+  };
+  recorded(impl_->counts->recorder);
   m.messages = impl_->counts->total();
-  if (impl_->counts->recorder) {
-    const trace::RecorderFigures recorded = impl_->counts->recorder->figures();
-    m.trace_bytes = recorded.bytes;
-    m.trace_lost = recorded.lost;
+  for (const auto& place : impl_->places) {
+    recorded(place->recorder());
+    m.messages += place->messages();
+    m.scheduler = sum(m.scheduler, place->retired());
   }
+  m.restarts = !impl_->alone;
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return m;
-  if (auto facts = impl_->ask<DeviceFacts>(impl_->peers->router, Ask{})) m.facts = facts.value();
-  if (auto asked = impl_->ask<SchedulerFigures>(impl_->peers->scheduler, Ask{})) {
+  if (auto list = impl_->ask<ReplicaList>(impl_->front->dispatcher, AskReplicas{})) {
+    m.replicas = std::move(list.value().replicas);
+    m.unplaced = list.value().waiting;
+    m.waiting = m.unplaced;
+  }
+  for (const auto& place : impl_->places) {
+    const auto peers = place->peers();
+    if (!peers) continue;
+    ReplicaReport now;  // newer than the last that the dispatcher has
+    if (const auto facts = impl_->ask<DeviceFacts>(peers->router, Ask{})) {
+      m.facts = sum(m.facts, facts.value());
+      now.facts = facts.value();
+    }
+    const auto asked = impl_->ask<SchedulerFigures>(peers->scheduler, Ask{});
+    if (!asked) continue;
     const SchedulerFigures& f = asked.value();
-    m.scheduler = f.stats;
-    m.waiting = f.waiting;
-    m.running = f.running;
-    if (f.waiting + f.running != 0) m.since_last_settled = now_ns() - std::max(f.last_settled, f.busy_since);
+    if (place->index() < m.replicas.size()) report(f, now, m.replicas[place->index()]);
+    m.scheduler = sum(m.scheduler, f.stats);
+    m.waiting += f.waiting;
+    m.running += f.running;
+    if (f.waiting + f.running == 0) continue;
+    const TimeNs since = now_ns() - std::max(f.last_settled, f.busy_since);
+    m.since_last_settled = m.since_last_settled == 0 ? since : std::min(m.since_last_settled, since);
+  }
+  // Those on other machines say it in their reports.
+  for (std::size_t i = impl_->places.size(); i < m.replicas.size(); ++i) {
+    const ReplicaReport& r = m.replicas[i].report;
+    m.facts = sum(m.facts, r.facts);
+    m.scheduler.steps += r.steps;
+    m.scheduler.steps_ahead += r.steps_ahead;
+    m.scheduler.tokens += r.tokens;
+    m.waiting += r.waiting;
+    m.running += r.running;
+    if (r.waiting + r.running == 0) continue;
+    m.since_last_settled = m.since_last_settled == 0 ? r.since_settled : std::min(m.since_last_settled, r.since_settled);
   }
   return m;
+}
+
+Result<bool> Runtime::drain_replica(std::uint32_t index, std::chrono::nanoseconds limit) {
+  const std::shared_lock lock(impl_->gate);
+  if (impl_->closing) return runtime_closed();
+  if (impl_->alone) return no_replicas();
+  const auto answer = impl_->ask<ReplicaAnswer>(impl_->front->dispatcher, DrainReplica{{}, 0, index},
+                                                std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1}));
+  if (!answer) return false;
+  if (answer.value().error.code != ErrorCode::none) return answer.value().error;
+  return true;
+}
+
+Result<void> Runtime::undrain_replica(std::uint32_t index) {
+  const std::shared_lock lock(impl_->gate);
+  if (impl_->closing) return runtime_closed();
+  if (impl_->alone) return no_replicas();
+  TROUPE_TRY(auto answer, impl_->ask<ReplicaAnswer>(impl_->front->dispatcher, UndrainReplica{{}, 0, index}));
+  if (answer.error.code != ErrorCode::none) return answer.error;
+  return success();
 }
 
 bool Runtime::drain(std::chrono::nanoseconds limit) {
   const std::shared_lock lock(impl_->gate);
   if (impl_->closing) return false;
-  return impl_->ask<Drained>(impl_->peers->dispatcher, Drain{}, std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1}))
+  return impl_->ask<Drained>(impl_->front->dispatcher, Drain{}, std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds{1}))
       .has_value();
 }
 
-Result<void> Runtime::dump_trace(const std::string& path) const {
+Result<void> Runtime::dump_trace(const std::string& path, std::string_view part) const {
   if (!impl_->counts->recorder) return Error{ErrorCode::bad_request, "the flight recorder is off (TraceOptions::flight_bytes is 0)"};
-  return impl_->counts->recorder->dump(path);
+  std::vector<std::pair<std::string, std::shared_ptr<trace::Recorder>>> parts{{"front", impl_->counts->recorder}};
+  for (const auto& place : impl_->places) {
+    if (auto recorder = place->recorder()) parts.emplace_back("r" + std::to_string(place->index()), std::move(recorder));
+  }
+  for (const auto& [name, recorder] : parts) {
+    if (part == name) return recorder->dump(path);
+  }
+  if (!part.empty()) return Error{ErrorCode::not_found, "there is no part " + std::string(part) + " of the recording"};
+  if (parts.size() == 1) return parts[0].second->dump(path);
+  for (const auto& [name, recorder] : parts) {
+    TROUPE_TRY(recorder->dump(path + "." + name));
+  }
+  return success();
 }
 
 Result<void> Runtime::stop() { return impl_->stop(); }

@@ -73,6 +73,9 @@ struct StepRow {
   std::uint32_t output = kNone;      // row of the logits; kNone: wants no token
   std::uint32_t logits_row = kNone;  // where its logits are read back to; kNone: nowhere
   std::uint32_t sampled = 0;         // 1: a SampleRow names it, and argmax leaves its token to sample
+  std::uint32_t state_in = kNone;    // of a model with recurrent layers: the version of its sequence's state that it reads;
+                                     // kNone: the state before position 0, which is zero
+  std::uint32_t state_out = kNone;   // and the one that it writes: another
 };
 
 // A token of the step, made from the rows on the device. slot == kNone: the row's block table does not cover it, so
@@ -104,6 +107,47 @@ struct KvCache {
   std::uint32_t block_size = 16;  // positions
   std::uint32_t n_kv_heads = 0;
   std::uint32_t head_dim = 0;
+};
+
+// The recurrent state of sequences, in versions: what the layers of the gated delta rule (Yang, Kautz, Hatamizadeh 2024,
+// arXiv 2412.06464) carry from a position to the next. Of one layer, version v: first the inputs of the causal convolution
+// at the last taps - 1 positions, oldest first [taps - 1][channels]; then of each value head its matrix, in strips of kStrip
+// columns: [v_heads][strips][k_dim][kStrip], columns behind v_dim 0. F32.
+struct RecurrentStates {
+  static constexpr std::uint32_t kStrip = 16;
+  float* data = nullptr;  // [n_versions][n_layers][layer_floats()]
+  std::uint32_t n_versions = 0;
+  std::uint32_t n_layers = 0;  // recurrent ones
+  std::uint32_t k_heads = 0;
+  std::uint32_t v_heads = 0;  // a multiple of k_heads; value head h reads key head h / (v_heads / k_heads)
+  std::uint32_t k_dim = 0;
+  std::uint32_t v_dim = 0;
+  std::uint32_t taps = 0;  // of the convolution, at least 2
+
+  TROUPE_HOST_DEVICE std::uint32_t key_width() const { return k_heads * k_dim; }
+  TROUPE_HOST_DEVICE std::uint32_t value_width() const { return v_heads * v_dim; }
+  TROUPE_HOST_DEVICE std::uint32_t channels() const { return 2 * key_width() + value_width(); }  // q, k, v
+  TROUPE_HOST_DEVICE std::uint32_t strips() const { return (v_dim + kStrip - 1) / kStrip; }
+  TROUPE_HOST_DEVICE std::size_t conv_floats() const { return static_cast<std::size_t>(taps - 1) * channels(); }
+  TROUPE_HOST_DEVICE std::size_t strip_floats() const { return static_cast<std::size_t>(k_dim) * kStrip; }
+  TROUPE_HOST_DEVICE std::size_t layer_floats() const { return conv_floats() + v_heads * strips() * strip_floats(); }
+  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE float* at(std::uint32_t version, std::uint32_t layer) const {
+    return data + (static_cast<std::size_t>(version) * n_layers + layer) * layer_floats();
+  }
+};
+
+// One recurrent layer over the tokens of a step. Tokens are in row order.
+struct RecurrentArgs {
+  const StepRow* rows = nullptr;
+  std::uint32_t n_rows = 0;
+  std::uint32_t layer = 0;       // among the recurrent ones
+  const float* conv = nullptr;   // [taps][channels]; tap j multiplies the input taps - 1 - j positions back
+  const float* input = nullptr;  // [n_tokens][channels]: before the convolution
+  float* mixed = nullptr;        // [n_tokens][channels]: behind it
+  const float* decay = nullptr;  // [n_tokens][v_heads]
+  const float* beta = nullptr;   // [n_tokens][v_heads]
+  float* out = nullptr;          // [n_tokens][value_width]
 };
 
 struct FeedArgs {
@@ -298,6 +342,29 @@ class Kernels {
   // one multiply and one add each. Weights exp(score - max); their sum: lanes16 over absolute positions. Weighted sum
   // of v: ascending positions; times 1 / sum.
   virtual void attention(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
+
+  // Whether the calls from here to sigmoid_mul are there: those that models with recurrent layers or gated attention need.
+  virtual bool has_recurrent() const { return false; }
+  // mixed[t][c] = silu(sum over taps, ascending, one multiply and one add each), silu as in silu_mul. Writes the convolution's
+  // part of the state that each row leaves.
+  virtual void causal_conv(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  // In place, of each token and value head: a = exp(-exp(a_log) softplus(a + dt_bias)), softplus(x) = log(1 + exp(x)) or, above
+  // 20, x; b = 1 / (1 + exp(-b)). exp and log of sampling_math.h. rate = exp(a_log).
+  virtual void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) {
+    (void)a, (void)b, (void)rate, (void)dt_bias, (void)n_tokens, (void)heads;
+  }
+  // The gated delta rule, position by position, whatever the row: per value head with its q, k [k_dim] and v of `mixed`, state S
+  //   S = decay S;  m = S^T k;  S = S + k (beta (v - m))^T;  out = S^T q,
+  // sums over k_dim ascending, one multiply and one add each. Writes the rest of the state that each row leaves.
+  virtual void delta_rule(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  // from[t] = n_heads pairs of heads of `width` elements: the first of each goes to first[t] (stride apart), the other to
+  // second[t][n_heads * width].
+  virtual void split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first,
+                           std::size_t stride, float* second) {
+    (void)from, (void)n_tokens, (void)n_heads, (void)width, (void)first, (void)stride, (void)second;
+  }
+  // x[i] = x[i] / (1 + exp(-gate[i]))
+  virtual void sigmoid_mul(float* x, const float* gate, std::size_t n) { (void)x, (void)gate, (void)n; }
 
   // gate[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]
   virtual void silu_mul(float* gate, const float* up, std::size_t n) = 0;

@@ -46,7 +46,8 @@ struct ModelInfo {
   bool supports_device_token_feed = false;
   bool supports_device_sampling = false;  // rows that sample run ahead as well
   std::uint32_t max_sample_words = 0;     // that the sampled rows of a step bring: histories, barred ids, and two for each bias
-  bool has_ssm_layers = false;
+  bool has_ssm_layers = false;      // recurrent layers: sequences have state beside their KV
+  std::uint32_t ssm_states = 0;     // versions of it in the device's pool, of all sequences; a sequence has depth + 1
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
   std::uint32_t max_loras = 0;      // adapters at a time
@@ -69,7 +70,7 @@ template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.byt
 template <class I> auto inspect(I& f, ModelInfo& x) {
   return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
            x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed, x.supports_device_sampling,
-           x.max_sample_words, x.has_ssm_layers, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
+           x.max_sample_words, x.has_ssm_layers, x.ssm_states, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
 }
 
 std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"

@@ -98,6 +98,9 @@ struct DeviceRow {
   bool wants_token = true;               // readback is argmax, logits or sample
   bool sampled = false;                  // readback is sample
   std::uint32_t logits_row = kNone;      // readback is logits: which row of the slot's logits area
+  // Of a model with recurrent layers: which versions of the sequence's state it reads (kNone: none, it begins) and writes.
+  std::uint32_t state_in = kNone;
+  std::uint32_t state_out = kNone;
 };
 
 // Everything made at start for one slot of the ring; the values are handles of the driver that made them.
@@ -143,7 +146,7 @@ template <class I> auto inspect(I& f, StepPlan& x) { return f(x.ticket, x.effect
 template <class I> auto inspect(I& f, TableDelta& x) { return f(x.slot, x.index, x.block); }
 template <class I> auto inspect(I& f, DeviceRow& x) {
   return f(x.slot, x.position, x.n_tokens, x.source, x.index, x.feed_cells, x.feed_tag, x.mask, x.adapter_slot, x.wants_token, x.sampled,
-           x.logits_row);
+           x.logits_row, x.state_in, x.state_out);
 }
 template <class I> auto inspect(I& f, SlotHandles& x) { return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload); }
 template <class I> auto inspect(I& f, LaunchedStep& x) { 

@@ -25,7 +25,7 @@ DeliveryShell::DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> 
 DeliveryShell::behavior_type DeliveryShell::make_behavior() {
   thread_->id = std::this_thread::get_id();  // a detached actor starts on its own thread
   return {
-      [this](const Attach& m) { peers_ = m.peers; },
+      [this](const AttachFront& m) { front_ = m.doors; },
       [this](const Register& m) {
         core_.open(m.id, m.max_tokens);
         open_[m.id] = m.callback;
@@ -48,6 +48,7 @@ DeliveryShell::behavior_type DeliveryShell::make_behavior() {
 
 void DeliveryShell::on_exit() {
   open_.clear();
+  front_.reset();
   Shell::on_exit();
 }
 

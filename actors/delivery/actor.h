@@ -24,14 +24,15 @@ class DeliveryShell final : public Shell<DeliveryActor, DeliveryCore, DeliveryOu
   const char* name() const override { return "delivery"; }
   behavior_type make_behavior() override;
   void on_exit() override;
-  void put(Delivered&& m) { send_to(peers_->dispatcher, std::move(m)); }
-  void put(Reclaimed&& m) { send_to(peers_->dispatcher, std::move(m)); }
+  void put(Delivered&& m) { send_to(front_->dispatcher, std::move(m)); }
+  void put(Reclaimed&& m) { send_to(front_->dispatcher, std::move(m)); }
 
  private:
   void deliver(const TokenBatch& batch);
   void end(const Finish& finish, std::string_view text);
   void end_all(const Error& error);
 
+  std::shared_ptr<const Doors> front_;
   std::shared_ptr<DeliveryThread> thread_;
   std::map<RequestId, std::shared_ptr<Callback>> open_;
 };

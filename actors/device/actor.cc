@@ -18,7 +18,7 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
       [this](const StartDevice&) { return start(); },
       [this](const PollEvents&) {
         polls_ = true;
-        idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
+        if (home_ != nullptr) home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
       },
       [this](const Watch& m) {
         handle(this, m);
@@ -79,7 +79,7 @@ bool DeviceShell::poll(std::vector<Polled>& polled, caf::execution_unit* unit) {
 }
 
 Done DeviceShell::stop() {
-  idle_hook(system()) = {};
+  if (home_ != nullptr && home_->idle_hook.context == this) home_->idle_hook = {};
   polled_.clear();
   polled_copies_.clear();
   if (auto gone = ring_.destroy(); !gone) return {gone.error()};

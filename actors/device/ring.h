@@ -1,6 +1,7 @@
-// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event,
-// page-locked readback, logits, log-probabilities and upload areas and an array of feed cells; and per place for a copy of KV blocks
-// an event, one more that orders it behind the compute stream if it has another, and page-locked memory. Made at start, given back at stop;
+// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event, page-locked readback, logits, log-probabilities and upload
+// areas
+// and an array of feed cells; and per place for a copy of KV blocks an event, one more that orders it behind the compute stream
+// if it has another, and page-locked memory. Made at start, given back at stop;
 // nothing is made in between.
 //
 // Thread: the device actor's. Nothing here waits for the device.

@@ -18,16 +18,18 @@ DispatcherCore::State::State(const DispatcherConfig& c, const ModelInfo& m)
       model(m),
       lone(c.replicas.empty()),
       placement(c.placement, std::max<std::uint32_t>(1, static_cast<std::uint32_t>(c.replicas.size())), m.block_size) {
-  const auto add = [&](const std::string& name, std::uint32_t weight) {
-    Replica r(c.supervision);
+  const auto add = [&](const std::string& name, std::uint32_t weight, bool remote) {
+    SupervisionConfig supervision = c.supervision;
+    if (remote) supervision = for_remote(supervision);
+    Replica r(supervision);
     r.ref = {static_cast<std::uint32_t>(replicas.size()), 1};
     r.name = name;
     r.weight = std::max(1u, weight);
     replicas.push_back(std::move(r));
   };
-  for (const ReplicaSetup& r : c.replicas) add(r.name, r.weight);
+  for (const ReplicaSetup& r : c.replicas) add(r.name, r.weight, r.remote);
   if (!lone) return;
-  add("", 1);
+  add("", 1, false);
   replicas[0].state = ReplicaState::up;
 }
 
@@ -69,14 +71,15 @@ SubmitReply DispatcherCore::State::submit(const Submit& m, TimeNs now, Dispatche
     return refuse(Error{ErrorCode::bad_request,
                         fmt::format("client id {} has a live request; wait for its end, cancel it, or use another id", request.client)});
   }
-  if (live.size() >= config.max_live) {
-    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", live.size())},
+  if (requests.size() >= config.max_live) {
+    return refuse(Error{ErrorCode::overloaded, fmt::format("{} requests are live, which is the limit; try again later", requests.size())},
                   retry_after(now));
   }
   const auto takes = [](const Replica& r) { return r.state == ReplicaState::up || r.comes(); };
   if (std::none_of(replicas.begin(), replicas.end(), takes)) {
     ++stats.unavailable;
-    return refuse(Error{ErrorCode::unavailable, "no replica takes requests, and none is about to: undrain one, or start the runtime again"});
+    return refuse(
+        Error{ErrorCode::unavailable, "no replica takes requests, and none is about to: undrain one, or start the runtime again"});
   }
   const RequestId id{request.client, ++generation};
   forget_ended(request.client);
@@ -113,9 +116,15 @@ void DispatcherCore::State::forget(std::map<std::uint64_t, Entry>::iterator it) 
     const auto at = std::find(queue.begin(), queue.end(), it->first);
     if (at != queue.end()) queue.erase(at);
   }
-  live.erase(e.id.client);
-  remember_ended(e.id.client);
+  free_client(e.id);
   requests.erase(it);
+}
+
+void DispatcherCore::State::free_client(const RequestId& id) {
+  const auto it = live.find(id.client);
+  if (it == live.end() || it->second != id.generation) return;
+  live.erase(it);
+  remember_ended(id.client);
 }
 
 void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
@@ -131,9 +140,8 @@ void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
 }
 
 void DispatcherCore::State::answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out) {
-  for (const CancelReply& reply : e.replies) out.push(reply);
   for (std::uint32_t i = 0; i < e.cancels; ++i) {
-    const bool first = i == 0 && e.replies.empty();
+    const bool first = i == 0 && !e.cancelled;
     out.push(CancelReply{{}, e.id, first ? outcome : CancelOutcome::already_finished, static_cast<std::uint32_t>(e.output.size()), {}});
   }
 }
@@ -155,7 +163,7 @@ void DispatcherCore::on(const Cancel& m, TimeNs now, DispatcherOutbox& out) {
     return;
   }
   ++e.cancels;
-  if (e.where != State::Entry::Where::queued) return;
+  if (e.where == State::Entry::Where::reclaiming) return;
   s.end(e, FinishReason::cancelled);
   s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
   s.forget(at);
@@ -168,7 +176,9 @@ void DispatcherCore::on(const CancelReply& m, TimeNs, DispatcherOutbox& out) {
     const auto it = std::find(s.cancels.begin(), s.cancels.end(), std::pair{m.id, m.replica});
     if (it == s.cancels.end()) return ++s.stats.late, void();
     s.cancels.erase(it);
-    if (const auto at = s.requests.find(m.id.generation); at != s.requests.end()) return at->second.replies.push_back(m);
+    const auto at = s.requests.find(m.id.generation);
+    const bool cancelled = m.outcome == CancelOutcome::cancelled_waiting || m.outcome == CancelOutcome::cancelled_running;
+    if (at != s.requests.end() && cancelled) at->second.cancelled = true;
   }
   out.push(m);
 }
@@ -186,6 +196,8 @@ void DispatcherCore::on(const Ended& m, TimeNs now, DispatcherOutbox& out) {
       s.leave(it->second);
       it->second.where = State::Entry::Where::ending;
       ++s.replicas[it->second.replica].ending;
+      s.free_client(id);
+      ++ended;
       continue;
     }
     s.forget(it);
@@ -201,9 +213,8 @@ void DispatcherCore::on(const Delivered& m, TimeNs now, DispatcherOutbox& out) {
   for (const auto& [id, attempt] : m.requests) {
     const auto it = s.requests.find(id.generation);
     if (it == s.requests.end() || it->second.id != id || it->second.attempt != attempt) continue;
-    s.answer_cancels(it->second, CancelOutcome::already_finished, out);
+    ended += it->second.where == State::Entry::Where::ending ? 0 : 1;
     s.forget(it);
-    ++ended;
   }
   if (ended > 0) s.keep_pace(now, ended);
   s.pump(now, out);
@@ -221,15 +232,17 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     if (r.ended) {
       ++s.stats.ended_when_reclaimed;
       s.answer_cancels(e, CancelOutcome::already_finished, out);
-    } else if (e.cancels + e.replies.size() > 0) {
+    } else if (e.cancels > 0 || e.cancelled) {
       s.end(e, FinishReason::cancelled);
       s.answer_cancels(e, e.output.empty() ? CancelOutcome::cancelled_waiting : CancelOutcome::cancelled_running, out);
     } else if (e.deadline != 0 && e.deadline <= now) {
       s.end(e, FinishReason::deadline);
     } else if (s.model.max_loras > 0 && !e.output.empty() && !e.command) {
-      s.end(e, FinishReason::error, Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
+      s.end(e, FinishReason::error,
+            Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
     } else if (e.attempt > s.config.max_moves) {
-      s.end(e, FinishReason::error, Error{e.error.code, fmt::format("{} replicas were lost under the request: {}", e.attempt, e.error.what)});
+      s.end(e, FinishReason::error,
+            Error{e.error.code, fmt::format("{} replicas were lost under the request: {}", e.attempt, e.error.what)});
     } else {
       --s.reclaiming;
       e.where = State::Entry::Where::queued;
@@ -279,7 +292,7 @@ void DispatcherCore::on(const Drained& m, TimeNs now, DispatcherOutbox& out) {
   s.pump(now, out);
 }
 
-std::uint32_t DispatcherCore::live() const { return static_cast<std::uint32_t>(s_->live.size()); }
+std::uint32_t DispatcherCore::live() const { return static_cast<std::uint32_t>(s_->requests.size()); }
 std::uint32_t DispatcherCore::waiting() const { return static_cast<std::uint32_t>(s_->queue.size()) + s_->reclaiming; }
 const DispatcherStats& DispatcherCore::stats() const { return s_->stats; }
 

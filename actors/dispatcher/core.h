@@ -10,7 +10,7 @@
 //
 // Invariants, after every message
 //   - a live request is in one place: queued here, placed on a replica that is not fenced, ending (that replica says it is over
-//     and delivery has not said so yet), or being reclaimed;
+//     and delivery has not said so yet; its client id may come again), or being reclaimed;
 //   - outstanding work of a replica = the sum over the requests that are placed on it;
 //   - nothing is sent to a replica that is fenced.
 // Bounded: max_live requests, max_commands LoRA commands; per replica the remembered prefixes.
@@ -33,13 +33,14 @@ namespace troupe::actors {
 // Switches that break one rule each, for negative controls only.
 enum class DispatcherFault : std::uint8_t {
   none,
-  resend_all,      // R5: a moved request starts from its first token again
+  resend_all,       // R5: a moved request starts from its first token again
   route_to_fenced,  // R5: requests are placed on replicas that are lost
 };
 
 struct ReplicaSetup {
   std::string name;          // "host:0"
   std::uint32_t weight = 1;  // how much work it does in the time in which one of weight 1 does one
+  bool remote = false;       // on another machine: tried again for as long as it takes
 };
 
 struct DispatcherConfig {

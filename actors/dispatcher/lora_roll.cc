@@ -56,6 +56,7 @@ void DispatcherCore::on(const LoraSubmit& m, TimeNs now, DispatcherOutbox& out) 
   State::Roll roll;
   roll.id = roll.as = m.id;
   roll.command = c;
+  roll.path = c.path;
   if (c.kind == Kind::promote) {
     roll.source = index_of(c.peer);
     if (!roll.source) return refuse(ErrorCode::no_such_peer, fmt::format("there is no replica \"{}\" to take adapters from", c.peer));
@@ -83,6 +84,7 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
   if (roll.at) return false;
   if (!roll.begun) {
     roll.begun = true;
+    roll.covered.assign(replicas.size(), false);
     roll.before = registry;
     roll.before_standard = standard;
     if (roll.source) {
@@ -97,22 +99,29 @@ bool DispatcherCore::State::step(Roll& roll, DispatcherOutbox& out) {
     }
   }
   const bool stop = roll.error.code != ErrorCode::none && (roll.command.roll_back || (roll.source && !roll.image));
-  while (!roll.undoing && roll.next < replicas.size()) {
-    Replica& r = replicas[roll.next++];
-    if (roll.command.kind != Kind::list) r.lora_seen = std::max(r.lora_seen, roll.id);
+  // One that is not there now may be when the others are done; if not, it is given what they have when it is up.
+  for (Replica& r : replicas) {
+    if (roll.undoing || roll.covered[r.ref.index]) continue;
     const bool named = roll.command.replica.empty() ? !(roll.source && *roll.source == r.ref.index) : roll.command.replica == r.name;
-    if (stop || !named) continue;
-    if (!r.serves()) {
-      LoraOutcome& o = roll.outcomes.emplace_back();
-      o.replica = r.ref;
-      o.name = r.name;
-      o.error = Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
+    if (named && !stop && !r.serves()) continue;
+    roll.covered[r.ref.index] = true;
+    if (roll.command.kind != Kind::list) r.lora_seen = std::max(r.lora_seen, roll.id);
+    if (!named || stop) continue;
+    const auto given = r.adapters.find(roll.command.name);
+    if (loads(roll.command.kind) && given != r.adapters.end() && given->second == roll.as) {  // when it came back
+      (void)roll.outcome_of(r);
       continue;
     }
     roll.at = r.ref.index;
     roll.sent = roll.as;
     out.push(LoraSubmit{{}, roll.sent, roll.command, r.ref, roll.image});
     return false;
+  }
+  for (Replica& r : replicas) {
+    if (roll.undoing || roll.covered[r.ref.index]) continue;
+    roll.covered[r.ref.index] = true;
+    roll.outcome_of(r).error =
+        Error{ErrorCode::unavailable, fmt::format("the replica is {}; it is given what the others have when it is up", name(r.state))};
   }
   if (!roll.undoing && roll.command.roll_back && roll.error.code != ErrorCode::none) {
     roll.undoing = true;
@@ -144,7 +153,8 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
   answer.error = roll.error;
   const auto done = [](const LoraOutcome& o) { return o.error.code == ErrorCode::none; };
   if (answer.error.code == ErrorCode::none && std::none_of(roll.outcomes.begin(), roll.outcomes.end(), done))
-    answer.error = roll.outcomes.empty() ? Error{ErrorCode::unavailable, "the command names no replica that could do it"} : roll.outcomes.front().error;
+    answer.error = roll.outcomes.empty() ? Error{ErrorCode::unavailable, "the command names no replica that could do it"}
+                                         : roll.outcomes.front().error;
   for (const LoraOutcome& o : roll.outcomes) answer.ack.paused_ns = std::max(answer.ack.paused_ns, o.paused_ns);
   answer.ack.replicas = std::move(roll.outcomes);
   if (roll.command.kind != Kind::list) {
@@ -153,9 +163,17 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
     std::erase_if(newest_of, [&](const auto& n) { return n.second <= passed; });
     // What nobody has any more, and nobody is about to be given.
     std::erase_if(registry, [&](const auto& entry) {
-      return std::none_of(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.comes() || r.adapters.count(entry.first) != 0; });
+      return std::none_of(replicas.begin(), replicas.end(),
+                          [&](const Replica& r) { return r.comes() || r.adapters.count(entry.first) != 0; });
     });
     if (!standard.empty() && registry.count(standard) == 0) standard.clear();
+    std::erase_if(paths, [&](const auto& path) {
+      const auto has = [&](const auto& adapter) { return adapter.second == path.first; };
+      const auto listed = [&](const auto& entry) { return entry.second.id == path.first; };
+      return std::none_of(registry.begin(), registry.end(), listed) &&
+             std::none_of(replicas.begin(), replicas.end(),
+                          [&](const Replica& r) { return std::any_of(r.adapters.begin(), r.adapters.end(), has); });
+    });
   }
   out.push(std::move(answer));
 }
@@ -163,26 +181,27 @@ void DispatcherCore::State::finish_roll(Roll& roll, DispatcherOutbox& out) {
 // One replica did it: what it has now, what a new one is to be given, and how to put it back.
 void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack, std::vector<Undo>& undo) {
   const LoraCommand& c = roll.command;
+  // What it had itself: a command before may have failed here.
   const auto reload = [&](const std::string& name) {
-    const auto it = roll.before.find(name);
-    if (it != roll.before.end()) undo.push_back({r.ref.index, it->second.id, load(name, it->second.command.path)});
+    const auto it = r.adapters.find(name);
+    if (it != r.adapters.end()) undo.push_back({r.ref.index, it->second, load(name, paths[it->second])});
   };
   if (c.kind == Kind::rotate) {
     LoraCommand back;
     back.kind = Kind::rotate;
     back.name = roll.before_standard;
     undo.push_back({r.ref.index, roll.id, back});
-    if (standard != c.name || rotated.id != roll.id) rotated = {roll.id, ++version, c};
-    standard = c.name;
+    rotated = roll.id;
+    standard = r.standard = c.name;
     return;
   }
   if (!ack.evicted.empty()) {
-    r.adapters.erase(ack.evicted);
     reload(ack.evicted);
+    r.drop(ack.evicted);
   }
   if (c.kind == Kind::unload) {
     reload(c.name);
-    r.adapters.erase(c.name);
+    r.drop(c.name);
     if (registry.erase(c.name) != 0) ++version;
     return;
   }
@@ -195,12 +214,9 @@ void DispatcherCore::State::did(Replica& r, const Roll& roll, const LoraAck& ack
     undo.push_back({r.ref.index, roll.id, unload});
   }
   r.adapters[c.name] = roll.as;
+  paths[roll.as] = roll.path;
   if (Loaded& entry = registry[c.name]; entry.id != roll.as) {
-    LoraCommand again = c;
-    if (c.kind == Kind::promote) {
-      const auto it = registry.find(c.adapter.empty() ? c.name : c.adapter);
-      again = load(c.name, it != registry.end() ? it->second.command.path : std::string());
-    }
+    LoraCommand again = c.kind == Kind::promote ? load(c.name, roll.path) : c;
     again.replica.clear();
     entry = {roll.as, ++version, again};
   }
@@ -213,15 +229,14 @@ void DispatcherCore::State::answered(Roll& roll, const LoraAnswer& m) {
     const LoraCommand& c = roll.undo_command;
     if (m.error.code != ErrorCode::none) return;  // as it is: what it has is in its own books
     if (loads(c.kind)) r.adapters[c.name] = m.id;
-    if (c.kind == Kind::unload) r.adapters.erase(c.name);
-    if (!m.ack.evicted.empty()) r.adapters.erase(m.ack.evicted);
+    if (c.kind == Kind::unload) r.drop(c.name);
+    if (c.kind == Kind::rotate) r.standard = c.name;
+    if (!m.ack.evicted.empty()) r.drop(m.ack.evicted);
     for (LoraOutcome& o : roll.outcomes)
-      if (o.replica == r.ref) o.rolled_back = true;
+      if (o.replica.index == r.ref.index) o.rolled_back = true;
     return;
   }
-  LoraOutcome& o = roll.outcomes.emplace_back();
-  o.replica = r.ref;
-  o.name = r.name;
+  LoraOutcome& o = roll.outcome_of(r);
   o.error = m.error;
   o.adapter = m.ack.adapter;
   o.paused_ns = m.ack.paused_ns;
@@ -250,7 +265,7 @@ void DispatcherCore::on(const LoraAnswer& m, TimeNs now, DispatcherOutbox& out) 
   if (r->state == ReplicaState::starting) {
     if (r->replaying != m.id) return ++s.stats.late, void();
     r->replaying = 0;
-    if (!m.ack.evicted.empty()) r->adapters.erase(m.ack.evicted);
+    if (!m.ack.evicted.empty()) r->drop(m.ack.evicted);
     if (m.error.code != ErrorCode::none)
       r->error = m.error;
     else if (!r->replaying_name.empty())
@@ -273,7 +288,10 @@ void DispatcherCore::on(const AdapterFetched& m, TimeNs now, DispatcherOutbox& o
   if (roll.id != m.id || !roll.at || !roll.source || roll.image) return ++s.stats.late, void();
   const std::string& adapter = roll.command.adapter.empty() ? roll.command.name : roll.command.adapter;
   const auto known = s.replicas[*roll.at].adapters.find(adapter);
-  if (adapter == roll.command.name && known != s.replicas[*roll.at].adapters.end()) roll.as = known->second;  // the same on both
+  if (known != s.replicas[*roll.at].adapters.end()) {
+    roll.path = s.paths[known->second];
+    if (adapter == roll.command.name) roll.as = known->second;  // the same on both
+  }
   roll.at.reset();
   roll.image = m.image;
   if (m.error.code != ErrorCode::none)
@@ -296,11 +314,10 @@ void DispatcherCore::State::replay(Replica& r, TimeNs now, DispatcherOutbox& out
   const Loaded* next = nullptr;
   for (const auto& [name, entry] : registry)
     if (entry.version > r.replayed && (next == nullptr || entry.version < next->version)) next = &entry;
-  if (!standard.empty() && rotated.version > r.replayed && (next == nullptr || rotated.version < next->version)) next = &rotated;
   if (next != nullptr) {
     r.replayed = next->version;
     r.replaying = next->id;
-    r.replaying_name = loads(next->command.kind) ? next->command.name : "";
+    r.replaying_name = next->command.name;
     ++stats.replayed;
     out.push(LoraSubmit{{}, next->id, next->command, r.ref, {}});
     return;
@@ -313,7 +330,16 @@ void DispatcherCore::State::replay(Replica& r, TimeNs now, DispatcherOutbox& out
     r.replaying = id;
     r.replaying_name.clear();
     out.push(LoraSubmit{{}, id, unload, r.ref, {}});
-    r.adapters.erase(name);
+    r.drop(std::string(name));
+    return;
+  }
+  if (r.standard != standard) {
+    LoraCommand rotate;
+    rotate.kind = Kind::rotate;
+    rotate.name = r.standard = standard;
+    r.replaying = rotated;
+    r.replaying_name.clear();
+    out.push(LoraSubmit{{}, rotated, rotate, r.ref, {}});
     return;
   }
   go_up(r, now);
@@ -327,13 +353,12 @@ void DispatcherCore::State::lost_in_roll(const Replica& r) {
     if (roll.source && !roll.image) {
       roll.error = lost;
     } else if (!roll.undoing) {
-      LoraOutcome& o = roll.outcomes.emplace_back();
-      o.replica = r.ref;
-      o.name = r.name;
-      o.error = lost;
+      roll.outcome_of(r).error = lost;
     }
   };
   if (!rolls.empty()) give_up(rolls.front());
+  // It may be back before the command is done, and has nothing of it then.
+  if (!rolls.empty() && rolls.front().begun && !rolls.front().undoing) rolls.front().covered[r.ref.index] = false;
   for (Roll& list : lists) give_up(list);
 }
 

@@ -46,13 +46,13 @@ class Placement {
   // Index of one of `candidates`, of which there is at least one, in ascending order.
   std::uint32_t choose(std::span<const Candidate> candidates, std::uint64_t client, std::uint64_t cost, const Prefix& prefix);
   void placed(std::uint32_t index, const Prefix& prefix);
-  void forget(std::uint32_t index);  // it starts again with nothing in its cache
+  void forget(std::uint32_t index);                 // it starts again with nothing in its cache
   std::uint64_t affine() const { return affine_; }  // choices that were made for a cached prefix
 
  private:
   static constexpr std::size_t kMostBlocks = 64;  // of a prompt that are looked at
   struct Cache {
-    std::list<std::uint64_t> order;  // newest first
+    std::list<std::uint64_t> order;                                            // newest first
     std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> at;  // lookup only
   };
   std::size_t matched(std::uint32_t index, const Prefix& prefix) const;

@@ -81,7 +81,8 @@ void DispatcherCore::State::leave(Entry& e) {
 // It has something to do, and is watched: nobody is while there is nothing to wait for.
 bool DispatcherCore::State::busy(const Replica& r) const {
   const auto asked = [&](const Roll& roll) { return roll.at && *roll.at == r.ref.index; };
-  return r.serves() && (r.live + r.ending > 0 || (!rolls.empty() && asked(rolls.front())) || std::any_of(lists.begin(), lists.end(), asked));
+  return r.serves() &&
+         (r.live + r.ending > 0 || (!rolls.empty() && asked(rolls.front())) || std::any_of(lists.begin(), lists.end(), asked));
 }
 
 // Fenced at once; then delivery is asked what the clients of its requests have.
@@ -94,6 +95,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   for (auto& [generation, e] : requests) {
     if ((e.where != Entry::Where::placed && e.where != Entry::Where::ending) || e.replica != r.ref.index) continue;
     leave(e);
+    if (e.where == Entry::Where::ending && live.try_emplace(e.id.client, generation).second) forget_ended(e.id.client);
     e.where = Entry::Where::reclaiming;
     e.error = r.error;
     ++reclaiming;
@@ -115,6 +117,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   out.push(StopReplica{{}, r.ref});
   placement.forget(r.ref.index);
   r.adapters.clear();
+  r.standard.clear();
   r.report = {};
   r.asked = 0;
   r.watched = false;
@@ -134,9 +137,9 @@ void DispatcherCore::State::schedule(Replica& r, TimeNs now) {
 void DispatcherCore::State::go_up(Replica& r, TimeNs now) {
   r.state = !r.drain ? ReplicaState::up : r.live > 0 ? ReplicaState::draining : ReplicaState::drained;
   r.progress = now;
-  // What is done already it was given; what has passed it by was done nowhere, or it was given it too.
+  // What is done already it was given; a command that runs comes to it yet, unless it is of no concern to it.
   r.lora_seen = passed;
-  if (!rolls.empty() && rolls.front().next > r.ref.index) r.lora_seen = rolls.front().id;
+  if (!rolls.empty() && rolls.front().begun && rolls.front().covered[r.ref.index]) r.lora_seen = rolls.front().id;
 }
 
 // Somebody asked for it to be drained, and it has nothing left.
@@ -165,8 +168,9 @@ void DispatcherCore::State::watch(TimeNs now, DispatcherOutbox& out) {
         lose(r, Error{ErrorCode::timed_out, "it has not answered for " + std::to_string((now - r.asked) / 1'000'000) + " ms"}, now, out);
       } else if (r.progress + c.progress_timeout <= now) {
         ++stats.stuck;
-        lose(r, Error{ErrorCode::timed_out, "it has requests, and no step of it has settled for " +
-                                                std::to_string((now - r.progress) / 1'000'000) + " ms"},
+        lose(r,
+             Error{ErrorCode::timed_out,
+                   "it has requests, and no step of it has settled for " + std::to_string((now - r.progress) / 1'000'000) + " ms"},
              now, out);
       } else if (r.asked == 0 && r.next_ask <= now) {
         r.asked = now;
@@ -185,7 +189,8 @@ void DispatcherCore::State::pump(TimeNs now, DispatcherOutbox& out) {
       it = place(e, now, out) ? queue.erase(it) : it + 1;
     }
     // With none to come back, those that have a deadline wait for somebody to help until then.
-    const bool hope = any_comes() || std::any_of(replicas.begin(), replicas.end(), [](const Replica& r) { return r.state == ReplicaState::up; });
+    const bool hope =
+        any_comes() || std::any_of(replicas.begin(), replicas.end(), [](const Replica& r) { return r.state == ReplicaState::up; });
     for (std::size_t i = 0; i < queue.size();) {
       const auto at = requests.find(queue[i]);
       Entry& e = at->second;
@@ -280,10 +285,9 @@ void DispatcherCore::on(const ReplicaReport& m, TimeNs now, DispatcherOutbox& ou
 
 void DispatcherCore::on(const DrainReplica& m, TimeNs now, DispatcherOutbox& out) {
   State& s = *s_;
-  const auto refuse = [&](ErrorCode code, std::string what) {
-    out.push(ReplicaAnswer{{}, m.id, m.index, Error{code, std::move(what)}});
-  };
-  if (m.index >= s.replicas.size()) return refuse(ErrorCode::not_found, fmt::format("there is no replica {}; there are {}", m.index, s.replicas.size()));
+  const auto refuse = [&](ErrorCode code, std::string what) { out.push(ReplicaAnswer{{}, m.id, m.index, Error{code, std::move(what)}}); };
+  if (m.index >= s.replicas.size())
+    return refuse(ErrorCode::not_found, fmt::format("there is no replica {}; there are {}", m.index, s.replicas.size()));
   if (s.lone) return refuse(ErrorCode::unsupported, "the runtime has one replica only: drain the runtime");
   State::Replica& r = s.replicas[m.index];
   if (r.state == ReplicaState::failed) return refuse(ErrorCode::closed, "the replica was given up; undrain it to have it started again");
@@ -351,8 +355,9 @@ std::string DispatcherCore::check() const {
   std::vector<std::uint32_t> live(s.replicas.size(), 0), ending(s.replicas.size(), 0);
   std::size_t queued = 0, reclaiming = 0;
   for (const auto& [generation, e] : s.requests) {
-    if (const auto it = s.live.find(e.id.client); it == s.live.end() || it->second != generation)
-      return "R5: " + label(e.id) + " is live, and its client has another request";
+    const auto it = s.live.find(e.id.client);
+    if (e.where != State::Entry::Where::ending && (it == s.live.end() || it->second < generation))
+      return "R5: " + label(e.id) + " is live, and its client id is free";
     if (e.where == State::Entry::Where::queued) {
       ++queued;
       if (std::count(s.queue.begin(), s.queue.end(), generation) != 1) return "R5: " + label(e.id) + " is not in the queue once";
@@ -360,7 +365,8 @@ std::string DispatcherCore::check() const {
       ++reclaiming;
     } else {
       if (!s.replicas[e.replica].serves() && s.config.fault == DispatcherFault::none)
-        return "R5: " + label(e.id) + " is placed on " + label(s.replicas[e.replica].ref) + ", which is " + name(s.replicas[e.replica].state);
+        return "R5: " + label(e.id) + " is placed on " + label(s.replicas[e.replica].ref) + ", which is " +
+               name(s.replicas[e.replica].state);
       if (e.where == State::Entry::Where::ending) {
         ++ending[e.replica];
         continue;
@@ -369,9 +375,9 @@ std::string DispatcherCore::check() const {
       ++live[e.replica];
     }
   }
-  if (queued != s.queue.size() || reclaiming != s.reclaiming || s.live.size() != s.requests.size())
+  if (queued != s.queue.size() || reclaiming != s.reclaiming || s.live.size() > s.requests.size())
     return "R5: a live request is in two places, or in none";
-  if (s.live.size() > s.config.max_live) return "R11: more live requests than the limit";
+  if (s.requests.size() > s.config.max_live) return "R11: more live requests than the limit";
   for (const State::Replica& r : s.replicas) {
     if (r.live != live[r.ref.index] || r.ending != ending[r.ref.index] || r.outstanding != outstanding[r.ref.index])
       return "R8: " + label(r.ref) + " counts other work than it has";

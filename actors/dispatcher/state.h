@@ -29,7 +29,7 @@ struct DispatcherCore::State {
     Shared<Request> request;
     std::uint64_t seed = 0;
     TimeNs submitted = 0;
-    TimeNs deadline = 0;  // absolute; 0 = none
+    TimeNs deadline = 0;        // absolute; 0 = none
     std::vector<Token> output;  // of earlier attempts
     std::uint64_t cost = 0;     // to its replica
     std::string arithmetic;     // of the replica that it is on, or was on last
@@ -37,8 +37,8 @@ struct DispatcherCore::State {
     std::optional<std::uint64_t> command{};  // LoraBound
     std::uint64_t after = 0;                 // the last LoRA command before it that concerns it
     Placement::Prefix prefix;
-    std::uint32_t cancels = 0;  // that wait for it to be reclaimed, or to be over
-    std::vector<CancelReply> replies{};  // that wait for it to be over: then its client id may come again
+    std::uint32_t cancels = 0;  // that wait for it to be reclaimed
+    bool cancelled = false;     // ending: its client was told so
     Error error{};              // of the replica that it was on last
   };
 
@@ -52,14 +52,14 @@ struct DispatcherCore::State {
     std::uint32_t live = 0;
     std::uint64_t outstanding = 0;
     std::uint32_t ending = 0;
-    bool drain = false;  // nothing more is placed there, whatever its state
+    bool drain = false;                 // nothing more is placed there, whatever its state
     std::vector<std::uint64_t> drains;  // DrainReplica that wait for it
     Error error;
     Restarts restarts;
     TimeNs since = 0;  // starting: when that began; waiting: when it is to begin
     // Supervision
     ReplicaReport report;
-    TimeNs asked = 0;     // AskReport that was not answered; 0 = none
+    TimeNs asked = 0;      // AskReport that was not answered; 0 = none
     bool watched = false;  // it has something to do
     TimeNs next_ask = 0;
     TimeNs progress = 0;  // when it was last known to get on
@@ -70,8 +70,13 @@ struct DispatcherCore::State {
     std::uint64_t lora_seen = 0;                    // the newest command that it was sent, or passed over for
     std::uint64_t replaying = 0;                    // starting: the command whose answer is awaited
     std::string replaying_name;
-    std::uint64_t replayed = 0;                     // version of the registry that it has been given
+    std::uint64_t replayed = 0;  // version of the registry that it has been given
+    std::string standard;        // as State::standard
 
+    void drop(const std::string& adapter) {
+      if (adapter == standard) standard.clear();
+      adapters.erase(adapter);
+    }
     bool serves() const { return state == ReplicaState::up || state == ReplicaState::draining || state == ReplicaState::drained; }
     bool comes() const { return state == ReplicaState::starting || state == ReplicaState::lost || state == ReplicaState::waiting; }
   };
@@ -90,15 +95,25 @@ struct DispatcherCore::State {
   struct Roll {
     std::uint64_t id = 0;
     LoraCommand command;
-    std::uint32_t next = 0;                // replica
-    std::optional<std::uint32_t> at{};     // whose answer is awaited
-    std::uint64_t sent = 0;                // LoraSubmit::id of that
-    std::uint64_t as = 0;                  // what it loads is known by this: `id`, or what the peer knows it by
+    std::vector<bool> covered{};            // by replica: it was sent there, or is of no concern to it
+    std::optional<std::uint32_t> at{};      // whose answer is awaited
+    std::uint64_t sent = 0;                 // LoraSubmit::id of that
+    std::uint64_t as = 0;                   // what it loads is known by this: `id`, or what the peer knows it by
     std::optional<std::uint32_t> source{};  // promote: who has it; until it was fetched
     Shared<AdapterImage> image{};
-    LoraAck ack{};  // of the last that did it
-    Error error{};  // the first
+    std::string path{};  // of what it loads
+    LoraAck ack{};       // of the last that did it
+    Error error{};       // the first
     std::vector<LoraOutcome> outcomes{};
+    // Of the replica, as it is now; what was said of an earlier life of it is forgotten.
+    LoraOutcome& outcome_of(const Replica& r) {
+      auto it = std::find_if(outcomes.begin(), outcomes.end(), [&](const LoraOutcome& o) { return o.replica.index == r.ref.index; });
+      LoraOutcome& o = it != outcomes.end() ? *it : outcomes.emplace_back();
+      o = {};
+      o.replica = r.ref;
+      o.name = r.name;
+      return o;
+    }
     bool begun = false;
     std::map<std::string, Loaded> before{};  // the registry
     std::string before_standard{};
@@ -113,7 +128,7 @@ struct DispatcherCore::State {
   Placement placement;
   std::vector<Replica> replicas;
   std::uint64_t generation = 0;                           // of the last accepted request
-  std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation; looked up, never walked
+  std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation, of those that are not ending; looked up, never walked
   std::map<std::uint64_t, Entry> requests;                // by generation
   std::deque<std::uint64_t> queue;                        // generations; those that were moved first
   std::uint32_t reclaiming = 0;
@@ -128,13 +143,14 @@ struct DispatcherCore::State {
   TimeNs armed = 0;
   std::vector<Finish> finishes;  // of the handler that runs
   // Adapters
-  std::deque<Roll> rolls;        // the first one runs
-  std::vector<Roll> lists;       // run at once
+  std::deque<Roll> rolls;   // the first one runs
+  std::vector<Roll> lists;  // run at once
   std::map<std::string, Loaded> registry;
-  std::uint64_t version = 0;      // of the registry
-  std::string standard;           // of requests that name none
-  Loaded rotated;                 // the command that made it so
-  std::uint64_t newest = 0;       // command that was accepted
+  std::uint64_t version = 0;                   // of the registry
+  std::map<std::uint64_t, std::string> paths;  // command -> what it loaded; of those that some replica, or the registry, still has
+  std::string standard;                        // of requests that name none
+  std::uint64_t rotated = 0;                   // the command that made it so
+  std::uint64_t newest = 0;                    // command that was accepted
   std::uint64_t newest_rotate = 0;
   std::map<std::string, std::uint64_t> newest_of;  // by name: the newest that may change it
   std::uint64_t newest_any = 0;                    // that may change any name: into a slot
@@ -148,6 +164,7 @@ struct DispatcherCore::State {
   void remember_ended(std::uint64_t client);
   SubmitReply submit(const Submit& m, TimeNs now, DispatcherOutbox& out);
   void forget(std::map<std::uint64_t, Entry>::iterator it);
+  void free_client(const RequestId& id);  // it may come again
   // On no replica: its terminal event comes from here.
   void end(Entry& e, FinishReason reason, Error error = {});
   void answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out);

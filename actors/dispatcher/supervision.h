@@ -12,15 +12,24 @@
 namespace troupe::actors {
 
 struct SupervisionConfig {
-  std::uint32_t max_restarts = 5;             // within `restart_window`; 0 = a replica that is lost stays so
+  std::uint32_t max_restarts = 5;  // within `restart_window`; 0 = a replica that is lost stays so
   TimeNs restart_window = 600'000'000'000;
-  TimeNs backoff = 500'000'000;               // before the first try; doubled for each in the window
+  TimeNs backoff = 500'000'000;  // before the first try; doubled for each in the window
   TimeNs max_backoff = 30'000'000'000;
-  TimeNs start_timeout = 600'000'000'000;     // from StartReplica to ReplicaUp, adapters included
-  TimeNs report_interval = 1'000'000'000;     // of asking a replica that has requests
-  TimeNs report_timeout = 10'000'000'000;     // it is lost if it has not answered by then,
-  TimeNs progress_timeout = 90'000'000'000;   // or if for so long it has requests and settles no step (R10)
+  TimeNs start_timeout = 600'000'000'000;    // from StartReplica to ReplicaUp, adapters included
+  TimeNs report_interval = 1'000'000'000;    // of asking a replica that has requests
+  TimeNs report_timeout = 10'000'000'000;    // it is lost if it has not answered by then,
+  TimeNs progress_timeout = 90'000'000'000;  // or if for so long it has requests and settles no step (R10)
 };
+
+// Of a replica on another machine: to start it is to connect, which costs nothing, and machines come back; so it is tried
+// every few seconds for as long as it takes.
+inline SupervisionConfig for_remote(SupervisionConfig c) {
+  constexpr TimeNs kMost = 5'000'000'000;
+  c.max_restarts = UINT32_MAX;
+  c.max_backoff = std::min(c.max_backoff, kMost);
+  return c;
+}
 
 class Restarts {
  public:
@@ -40,7 +49,7 @@ class Restarts {
 
  private:
   SupervisionConfig config_;
-  std::deque<TimeNs> tries_;  // at most max_restarts
+  std::deque<TimeNs> tries_;  // at most max_restarts, and those of one window
 };
 
 }  // namespace troupe::actors

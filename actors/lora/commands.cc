@@ -69,7 +69,7 @@ void LoraCore::State::bind(const Waiting& w, TimeNs now, LoraOutbox& out) {
         admit.error = Error{ErrorCode::adapter_gone, "the adapter that the request was bound to is not on the replica that took it over"};
       else
         admit.error =
-          Error{ErrorCode::unknown_adapter, fmt::format("no adapter is called \"{}\"; load it first, or leave the name out", name)};
+            Error{ErrorCode::unknown_adapter, fmt::format("no adapter is called \"{}\"; load it first, or leave the name out", name)};
     }
   }
   if (config.movable) out.push(LoraBound{{}, {admit.id, admit.attempt}, command, config.replica});

@@ -67,8 +67,8 @@ struct LoraStats {
   std::uint64_t failed = 0;  // with any error
 };
 
-using LoraOutbox = Outbox<Admit, CancelRequest, Drain, LoraAnswer, LoadAdapter, Lora, LoraHold, LoraResume, SetTimer, LoraBound, ReadAdapter,
-                          AdapterFetched>;
+using LoraOutbox = Outbox<Admit, CancelRequest, Drain, LoraAnswer, LoadAdapter, Lora, LoraHold, LoraResume, SetTimer, LoraBound,
+                          ReadAdapter, AdapterFetched>;
 
 class LoraCore {
  public:

@@ -27,6 +27,7 @@ std::string RouterCore::check() const {
     }
   }
   if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
+  if (auto wrong = s.check_states(s_->count_states); !wrong.empty()) return wrong;
   if (auto wrong = s.check_places(s_->count_copies); !wrong.empty()) return wrong;
   for (std::size_t i = 0; i < s.sequences.size(); ++i) {
     const RouterSequence& q = s.sequences[i];

@@ -26,7 +26,13 @@ RouterCore::State::State(const RouterConfig& c, const ModelInfo& m)
       adapters(m.max_loras == 0 ? 0 : m.max_loras + 2) {  // slot 0, and one that is loaded while the others serve
   for (auto i = static_cast<std::uint32_t>(sequences.size()); i > 0; --i) free_records.push_back(i - 1);
   for (std::uint32_t i = m.n_slots; i > 0; --i) free_slots.push_back(i - 1);
-  for (RouterSequence& s : sequences) s.table.reserve(table_capacity);
+  for (std::uint32_t i = m.has_ssm_layers ? m.ssm_states : 0; i > 0; --i) free_states.push_back(i - 1);
+  kept.resize(free_states.size());
+  for (RouterSequence& s : sequences) {
+    s.table.reserve(table_capacity);
+    s.states.reserve(states_each());
+    s.state_ends.reserve(states_each());
+  }
   if (m.window != 0) window_fences.reserve(m.kv_blocks);
 }
 
@@ -60,6 +66,13 @@ DeviceFacts RouterCore::State::facts() const {
   f.free_ring_slots =
       static_cast<std::uint32_t>(std::count_if(ring.begin(), ring.end(), [](const RingSlot& r) { return r.use == RingSlot::Use::free; }));
   f.in_flight = in_flight;
+  if (model.has_ssm_layers) {
+    f.has_ssm = true;
+    f.ssm_total = model.ssm_states;
+    f.ssm_used = model.ssm_states - free_versions();
+    f.ssm_snapshots = idle_snapshots;
+    f.ssm_sequences = free_versions() / states_each();
+  }
   return f;
 }
 
@@ -87,8 +100,12 @@ void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
 // The published blocks that hold the beginning of what is known of a new sequence.
 void RouterCore::State::find_prefix(RouterSequence& s) {
   if (!s.params) return;
-  s.last_published = cache.acquire(s.known(), s.adapter, s.table);
-  s.published = static_cast<std::uint32_t>(s.table.size());
+  if (model.has_ssm_layers) {
+    find_snapshot(s);
+  } else {
+    s.last_published = cache.acquire(s.known(), s.adapter, s.table);
+    s.published = static_cast<std::uint32_t>(s.table.size());
+  }
   s.launched_len = s.settled_len = s.published * model.block_size;
   s.resend = s.published > 0;
   stats.prefix_hits += s.published > 0 ? 1 : 0;
@@ -103,7 +120,8 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
   answer.request = m.request;
   ErrorCode code = s.refusal();
   if (code == ErrorCode::none && !s.has(m.adapter)) code = ErrorCode::adapter_gone;
-  if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty())) code = ErrorCode::slot_exhausted;
+  if (code == ErrorCode::none && (s.free_slots.empty() || s.free_records.empty() || s.free_versions() < s.states_each()))
+    code = ErrorCode::slot_exhausted;
   const bool restore = m.restore.incarnation != 0;
   answer.restore = m.restore;
   if (code == ErrorCode::none && restore) answer.error = s.refuse_restore(m);
@@ -118,7 +136,11 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     RouterSequence& q = s.sequences[record];
     std::vector<BlockId> table = std::move(q.table);
     auto output = std::move(q.output);
+    auto states = std::move(q.states), ends = std::move(q.state_ends);
     q = {};
+    q.states = std::move(states);
+    q.state_ends = std::move(ends);
+    s.take_states(q);
     q.table = std::move(table);
     q.output = std::move(output);
     q.id = {s.config.incarnation, s.next_serial++ << 16 | record};
@@ -135,6 +157,8 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     answer.cached_len = q.settled_len;
     answer.seq = q.id;
     answer.slot = q.slot;
+    answer.cut_first = q.cut_first;
+    answer.cut_second = q.cut_second;
   } else {
     answer.error = device_error(DeviceError::Phase::effect, code, "open of " + label(m.request) + " refused");
   }
@@ -231,6 +255,7 @@ void RouterCore::finish_teardown(RouterOutbox& out) {
     slot.result = {};
   }
   s.cache.clear();
+  s.reap();
   s.quiesce_pending = false;
   s.life = State::Life::closed;
   out.push(TornDown{{}, s.facts()});

@@ -6,6 +6,11 @@
 //   - settled_len <= launched_len <= what the block table of a live sequence covers;
 //   - a block, a slot or a ring slot returns only when no open ticket and no copy in flight names it (R3, R4);
 //   - a block in the prefix cache holds settled positions only and is never written again (R3);
+//   - of a model with recurrent layers, a sequence has depth + 1 versions of its state from its opening to its fence: the one
+//     as of settled_len, and one for each of its rows in flight, each of which reads the one before; no step in flight that
+//     counts writes the settled one, so that a redo reads it again, and nothing is copied (R2, R3);
+//   - its prefix hits end where a snapshot of the state is: a version that was settled, is read by whoever begins behind it, and
+//     is never written while it is kept, by a sequence or for a hit; what nobody reads may be given up, used longest ago first;
 //   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
 // Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
 //
@@ -31,6 +36,10 @@ enum class RouterFault : std::uint8_t {
   lora_in_flight,     // R9: the table changes while tickets in flight name the adapter that goes
   lora_at_finish,     // R9: users are counted at their finish, not at the fence
   free_before_copy,   // R3: blocks return while a save still reads them
+  newest_state,       // R2: after a rollback the newest version of the recurrent state is read, not the settled one
+  states_at_finish,   // R3: versions return while steps in flight name them
+  evict_in_use,       // R3: a snapshot is given up while a sequence reads it
+  shift_snapshot,     // a snapshot is kept for the block before the one that it is of
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
   wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
   trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
@@ -52,6 +61,8 @@ struct RouterStats {
   std::uint64_t prefix_hits = 0;    // opens that found blocks
   std::uint64_t prefix_blocks = 0;  // blocks that they found
   std::uint64_t published = 0;
+  std::uint64_t snapshots = 0;           // of recurrent state that were kept
+  std::uint64_t snapshots_given_up = 0;  // to make room, or with their block
   std::uint64_t reclaimed = 0;
   std::uint64_t behind_window = 0;         // blocks that went back because they lay behind the window
   std::uint64_t behind_window_fenced = 0;  // of those: named by a step in flight (R3)

@@ -49,6 +49,7 @@ void RouterCore::State::finish_release(RouterSequence& s) {
     for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) (void)cache.settle(*block);
   if (s.slot != RouterSequence::kNoSlot) free_slots.push_back(s.slot);
   free_records.push_back(static_cast<std::uint32_t>(&s - sequences.data()));
+  give_states(s);
   s.table.clear();
   s.forget_history();
   s.id = {};
@@ -57,6 +58,7 @@ void RouterCore::State::finish_release(RouterSequence& s) {
 // The sequence leaves at once; its slot and blocks do when nothing in flight names them (R3).
 DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome) {
   publish(s, s.settled_len);
+  keep_checkpoint(s);
   const bool fence = s.open_copies > 0 || (s.open_steps > 0 && config.fault != RouterFault::free_at_finish);
   ++(fence ? stats.releases_fenced : stats.releases_now);
   for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) {
@@ -65,6 +67,7 @@ DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome
   }
   outcome.fenced = fence;
   outcome.blocks = fence ? 0 : static_cast<std::uint32_t>(s.table.size()) - s.behind;
+  if (config.fault == RouterFault::states_at_finish) give_states(s);
   s.released = true;
   s.fenced = fence;
   if (!fence) finish_release(s);
@@ -90,7 +93,9 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
                  std::to_string(s->launched_len));
     const bool optimistic = config.fault == RouterFault::optimistic_length;
     s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
+    settle_state(*s);
     if (s->settled_len >= s->publish_at) publish(*s, model.window != 0 ? s->settled_len : s->opened_len);
+    if (model.has_ssm_layers) keep_state(*s);
     reclaim(*s, optimistic ? s->launched_len : s->settled_len);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.
@@ -102,6 +107,7 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch <= s->epoch) return bad(label(effect) + ": the sequence is at epoch " + std::to_string(s->epoch));
     s->epoch = e->epoch;
     if (config.fault != RouterFault::skip_rollback) s->launched_len = s->settled_len;
+    if (config.fault != RouterFault::newest_state) s->launched_state = s->settled_state;
     s->forget_from(s->settled_len);
     for (RingSlot& slot : ring)
       for (OpenRow& row : slot.rows)
@@ -160,6 +166,7 @@ void RouterCore::on(const Apply& m, TimeNs, RouterOutbox& out) {
     answer.error = s.apply(m.effect, answer.outcome, out);
   if (s.quiesce_pending && std::holds_alternative<Quiesce>(m.effect) && answer.error.code == ErrorCode::none)
     return;  // answered when it is reached
+  s.reap();
   s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));

@@ -174,6 +174,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     }
     d.mask = row.mask;
     d.adapter_slot = row.adapter.slot;
+    next_state(s, row.n_tokens, d);
     d.wants_token = row.readback != RowReadback::none;
     d.sampled = row.readback == RowReadback::sample;
     if (row.readback == RowReadback::logits) d.logits_row = step.n_logits++;
@@ -228,6 +229,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   }
   if (answer.error.code == ErrorCode::kv_exhausted) ++s.stats.kv_refusals;
   if (answer.error.code == ErrorCode::ring_exhausted) ++s.stats.ring_refusals;
+  s.reap();
   s.try_change(out);
   answer.facts = s.facts();
   out.push(std::move(answer));

@@ -43,6 +43,22 @@ struct alignas(64) RouterSequence {
   std::uint32_t behind = 0;
   std::uint32_t told = 0;
 
+  // Of a model with recurrent layers: version v is states[v % states.size()] and holds the state as of position
+  // state_ends[v % ...]. `settled_state` is that of settled_len (0: there is none before position 0, the state is zero),
+  // `launched_state` that of launched_len. At most depth rows are in flight, so the versions in between are others.
+  std::vector<std::uint32_t> states;
+  std::vector<std::uint32_t> state_ends;
+  std::uint32_t settled_state = 0;
+  std::uint32_t launched_state = 0;
+  // Version `base_at` is not in the ring of `states` but this one: a snapshot from which the sequence began, or its own settled
+  // state, which is kept. Until a later version has settled, redone rows read it again.
+  std::uint32_t base = kNoSlot;
+  std::uint32_t base_at = 0;
+  std::uint32_t base_end = 0;
+  std::uint32_t checkpoint = kNoSlot;  // the newest kept state behind what it was opened with: a snapshot once it leaves
+  std::uint32_t checkpoint_end = 0;
+  std::uint32_t cut_first = 0, cut_second = 0;  // Opened's
+
   // For the prefix cache: the tokens that were known when it was opened, then those that its rows read, in order (they may
   // run ahead of what is settled), and how far they are published.
   Shared<Request> params;
@@ -156,6 +172,7 @@ struct RouterCore::State {
   std::vector<RouterSequence> sequences;
   std::vector<std::uint32_t> free_records;
   std::vector<std::uint32_t> free_slots;
+  std::vector<std::uint32_t> free_states;  // versions of recurrent state
   std::uint64_t next_serial = 1;
   std::vector<RingSlot> ring;
   std::vector<WindowFence> window_fences;
@@ -183,7 +200,7 @@ struct RouterCore::State {
   Pool<LaunchedStep> steps;
   Pool<StepResult> errors;
   RouterStats stats;
-  std::vector<std::uint32_t> count_entries, count_fences, count_slots, count_open, count_copies;  // check() only
+  std::vector<std::uint32_t> count_entries, count_fences, count_slots, count_open, count_copies, count_states;  // check() only
 
   RouterSequence* find(SeqId id);
   RingSlot* find(Ticket ticket);  // in flight, unread or held
@@ -208,6 +225,36 @@ struct RouterCore::State {
 
   // core.cc
   void find_prefix(RouterSequence& s);
+
+  // snapshots.cc
+  // Versions that are kept: pinned by sequences (base, checkpoint), or a snapshot in the prefix cache, or both.
+  struct Kept {
+    std::uint32_t pins = 0;
+    BlockId block = kNoBlock;  // a snapshot: of the state behind this one
+    std::uint64_t used = 0;
+  };
+  std::vector<Kept> kept;  // by version
+  std::uint32_t idle_snapshots = 0;  // that nobody pins
+  std::uint64_t uses = 0;
+  std::optional<std::uint32_t> take_version();
+  void pin(std::uint32_t version);
+  void unpin(std::uint32_t version);
+  bool make_snapshot(std::uint32_t version, device::PrefixCache::Ref block);
+  void reap();
+  void keep_state(RouterSequence& s);
+  void keep_checkpoint(RouterSequence& s);
+  void find_snapshot(RouterSequence& s);
+
+  // recurrent.cc
+  std::uint32_t free_versions() const { return static_cast<std::uint32_t>(free_states.size()) + idle_snapshots; }
+  std::uint32_t state_end(const RouterSequence& s, std::uint32_t v) const;
+  std::uint32_t states_each() const { return model.has_ssm_layers ? depth + 1 : 0; }  // versions that a sequence has
+  void take_states(RouterSequence& s);
+  void give_states(RouterSequence& s);
+  // The versions that a row of n_tokens more reads and writes.
+  void next_state(RouterSequence& s, std::uint32_t n_tokens, DeviceRow& row) const;
+  void settle_state(RouterSequence& s);
+  std::string check_states(std::vector<std::uint32_t>& owners) const;
 
   // spill.cc
   // Of a sequence with `settled` positions: leading blocks that lie behind the window, and blocks in all.

@@ -15,6 +15,9 @@ SchedulerCore::State::State(const SchedulerConfig& c, const ModelInfo& m)
   pipeline.resize(depth);
   facts.total_blocks = facts.free_blocks = m.kv_blocks;
   facts.total_slots = facts.free_slots = m.n_slots;
+  facts.has_ssm = m.has_ssm_layers;
+  facts.ssm_total = m.ssm_states;
+  facts.ssm_sequences = m.ssm_states / (depth + 1);
   running.reserve(max_batch);
 }
 
@@ -162,6 +165,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       r->phase = Live::Phase::running;
       r->seq = m.seq;
       r->launched = r->settled = r->opened_len = m.cached_len;
+      r->cut_first = m.cut_first;
+      r->cut_second = m.cut_second;
       r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;

@@ -19,7 +19,7 @@ void SchedulerCore::State::admit(SchedulerOutbox& out) {
     promised += want > have ? want - have : 0;
     opening += r.phase == Live::Phase::opening ? 1 : 0;
   }
-  while (running.size() < max_batch && opening < facts.free_slots) {
+  while (running.size() < max_batch && opening < facts.free_slots && (!model.has_ssm_layers || opening < facts.ssm_sequences)) {
     const auto next = std::find_if(waiting.begin(), waiting.end(), [&](std::uint32_t i) { return !is_held(live[i]); });
     if (next == waiting.end()) break;
     Live& r = live[*next];

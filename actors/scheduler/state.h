@@ -82,6 +82,7 @@ struct alignas(64) Live {
   SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
   std::uint32_t saved_len = 0;   // positions
   std::uint32_t opened_len = 0;  // positions that were there when its sequence was opened
+  std::uint32_t cut_first = 0, cut_second = 0;  // where its chunks have to end: Opened's
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.

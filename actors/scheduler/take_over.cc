@@ -16,8 +16,7 @@ std::optional<FinishReason> SchedulerCore::State::take_over(Live& r, const std::
     r.newest = id;
     if (q.think && id == q.think->close) r.closed_thinking = true;
     const bool past_min = r.output.size() > r.min_tokens || r.min_tokens == 0;
-    const bool matched =
-        model.tokens && r.text.push(model.tokens->text(id), past_min && r.stops_at_strings ? q.stop.stop : no_stops, told);
+    const bool matched = model.tokens && r.text.push(model.tokens->text(id), past_min && r.stops_at_strings ? q.stop.stop : no_stops, told);
     const bool ends = (!r.ignore_eos && any(model.eos_ids, id)) || any(q.stop.stop_token_ids, id);
     if (matched || (ends && past_min)) return FinishReason::stop;
     told.clear();

@@ -14,9 +14,12 @@ std::uint32_t SchedulerCore::State::blocks_until(std::uint32_t settled, std::uin
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, (span + model.block_size - 1) / model.block_size + 1));
 }
 
+// A chunk ends where the router wants to keep the state behind it.
 // A chunk of a prompt may need more blocks than the whole pool has, where a smaller one fits after the blocks behind it
 // went back. One token always, if nothing of it is in flight: if that does not fit, it never will, and the router says so.
 std::uint32_t SchedulerCore::State::chunk_limit(const Live& r) const {
+  for (const std::uint32_t cut : {r.cut_first, r.cut_second})
+    if (cut > r.launched) return cut - r.launched;
   if (model.window == 0) return model.context_length;
   const std::uint64_t covered = (std::uint64_t{model.kv_blocks} + model.blocks_behind(r.settled)) * model.block_size;
   const std::uint64_t room = covered - std::min<std::uint64_t>(covered, r.launched);

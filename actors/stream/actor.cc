@@ -6,7 +6,7 @@
 namespace troupe::actors {
 
 StreamShell::StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup)
-    : StreamActor::base(config),
+    : AtHome(config, counts->home),
       driver_(*setup.driver),
       model_(*setup.model),
       announcer_(driver_),

@@ -27,7 +27,7 @@ struct StreamSetup {
   std::uint32_t copy_places = 0;
 };
 
-class StreamShell final : public StreamActor::base {
+class StreamShell final : public AtHome<StreamActor> {
  public:
   StreamShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const StreamSetup& setup);
   const char* name() const override { return "stream"; }

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "actors/trace/front_rules.h"
 #include "actors/trace/lora_rules.h"
 #include "actors/trace/streams.h"
 #include "actors/trace/witness.h"
@@ -21,7 +22,8 @@ class Checker {
       : recording_(r),
         configs_(c),
         witness_(c.model, c.device.ring_slots, r.header.from_start, !r.header.redacted),
-        streams_(c.model, r.header.from_start, !r.header.redacted) {}
+        streams_(c.model, r.header.from_start, !r.header.redacted),
+        front_(r.header.from_start, !r.header.redacted) {}
 
   CheckOutcome run() {
     CheckOutcome out;
@@ -33,11 +35,13 @@ class Checker {
         break;
       }
       at_ = i;
+      // A replica that was restarted alone is recorded apart from then on.
+      const bool foreign = configs_.part == kWhole && part_of(e.head.seq) != kWhole;
       if (e.head.kind == RecordKind::sent) {
         ++out.messages;
-        sent(e);
+        if (!foreign) sent(e);
       } else if (const Event* s = recording_.sent(e.head.seq)) {
-        received(e, *s);
+        if (!foreign) received(e, *s);
       }
     }
     if (!broken() && torn_down_ && out.note.empty()) streams_.finish();
@@ -45,19 +49,28 @@ class Checker {
     if (!recording_.header.from_start)
       out.note += std::string(out.note.empty() ? "" : "; ") + "it begins in the middle of a run: what began before was taken as it came";
     if (recording_.header.redacted) out.note += std::string(out.note.empty() ? "" : "; ") + "it is redacted: ids were not compared";
-    out.requests = streams_.requests();
-    out.tokens = streams_.tokens();
+    out.requests = is_front() ? front_.requests() : streams_.requests();
+    out.tokens = is_front() ? front_.tokens() : streams_.tokens();
     return out;
   }
 
  private:
   bool broken() const {
-    return !what_.empty() || !witness_.violation().empty() || !streams_.violation().empty() || !lora_.violation().empty();
+    return !what_.empty() || !witness_.violation().empty() || !streams_.violation().empty() || !lora_.violation().empty() ||
+           !front_.violation().empty();
+  }
+  bool is_front() const { return configs_.part == kFront; }
+  // Whether who gets it is in another recording.
+  bool elsewhere(const Event& e) const {
+    const Sender to = e.head.to.sender;
+    if (configs_.part >= kFirstReplica) return to == Sender::dispatcher || to == Sender::delivery;
+    return (is_front() || restarted_) && e.head.from.sender == Sender::dispatcher && to != Sender::delivery;
   }
   Finding finding() const {
     const std::string& text = !what_.empty()                  ? what_
                               : !witness_.violation().empty() ? witness_.violation()
                               : !streams_.violation().empty() ? streams_.violation()
+                              : !front_.violation().empty()   ? front_.violation()
                                                               : lora_.violation();
     const std::size_t colon = text.find(": ");
     return {text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 2), at_};
@@ -69,7 +82,7 @@ class Checker {
   void sent(const Event& e) {
     const bool by_scheduler = e.head.from.sender == Sender::scheduler, by_router = e.head.from.sender == Sender::router;
     if (e.head.to.sender != Sender::runtime && e.head.to.sender != Sender::delivery && e.head.from.sender != Sender::runtime &&
-        !(e.head.from == e.head.to)) {
+        !(e.head.from == e.head.to) && !elsewhere(e)) {
       std::uint32_t& waiting = waiting_[{e.head.from.sender, e.head.to.sender}];
       const std::uint32_t limit =
           kMostWaiting +
@@ -81,8 +94,11 @@ class Checker {
         [&](const auto& m) {
           using M = std::decay_t<decltype(m)>;
           if constexpr (requires { DeviceFacts{m.facts}; }) facts(m.facts);
+          if (is_front()) return front(m);
+          if constexpr (std::is_same_v<M, StartReplica>) restarted_ = true;
           if constexpr (std::is_same_v<M, Admit>) {
-            streams_.admitted(m, e.head.from.sender == Sender::dispatcher);
+            const bool here = m.attempt == 0 || configs_.part != kWhole;
+            streams_.admitted(m, here && e.head.from.sender == Sender::dispatcher);
             if (e.head.from.sender == Sender::lora) lora_.sent(m);
           } else if constexpr (std::is_same_v<M, LoraAnswer>) {
             if (e.head.from.sender == Sender::lora) lora_.sent(m);
@@ -136,6 +152,7 @@ class Checker {
     std::visit(
         [&](const auto& m) {
           using M = std::decay_t<decltype(m)>;
+          if (is_front()) return front_takes(m, to);
           if constexpr (std::is_same_v<M, LoraSubmit> || std::is_same_v<M, Admit>) {
             if (to == Sender::lora) lora_.taken(m);
           } else if constexpr (std::is_same_v<M, Launch>) {
@@ -159,6 +176,32 @@ class Checker {
         s.message);
   }
 
+  // Of several replicas: what the dispatcher and delivery send, and take up.
+  template <class M>
+  void front(const M& m) {
+    if constexpr (std::is_same_v<M, SubmitReply>) {
+      front_.accepted(m);
+    } else if constexpr (std::is_same_v<M, Admit>) {
+      front_.admitted(m);
+    } else if constexpr (std::is_same_v<M, StopReplica>) {
+      front_.fenced(m.replica);
+    } else if constexpr (std::is_same_v<M, Reclaimed>) {
+      front_.reclaimed(m);
+    }
+  }
+  template <class M>
+  void front_takes(const M& m, Sender to) {
+    if constexpr (std::is_same_v<M, ReplicaLost>) {
+      front_.fenced(m.replica);
+    } else if constexpr (std::is_same_v<M, Reclaim>) {
+      front_.reclaim(m);
+    } else if constexpr (std::is_same_v<M, EndRequests>) {
+      front_.ended(m);
+    } else if constexpr (std::is_same_v<M, Deliver>) {
+      if (to == Sender::delivery) front_.delivered(*m.batch);
+    }
+  }
+
   void facts(const DeviceFacts& f) {
     if (f.total_blocks == 0 && f == DeviceFacts{}) return;  // of an answer that has none
     const std::uint64_t sum = std::uint64_t{f.free_blocks} + f.used_blocks + f.cached_blocks + f.fenced_blocks;
@@ -179,6 +222,8 @@ class Checker {
   Witness witness_;
   Streams streams_;
   LoraRules lora_;
+  FrontRules front_;
+  bool restarted_ = false;  // a replica; its next life has a recording of its own
   std::map<std::pair<Sender, Sender>, std::uint32_t> waiting_;
   std::uint64_t refusals_ = 0;
   bool torn_down_ = false;

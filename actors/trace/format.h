@@ -47,6 +47,7 @@ struct CoreConfigs {
   LoraConfig lora;
   SpillConfig spill;
   ModelInfo model;
+  std::uint8_t part = 0;  // of a runtime's recording: Place::part
 };
 
 struct TypeInfo {
@@ -75,7 +76,7 @@ auto inspect(I& f, SupervisionConfig& x) {
 }
 template <class I>
 auto inspect(I& f, ReplicaSetup& x) {
-  return f(x.name, x.weight);
+  return f(x.name, x.weight, x.remote);
 }
 template <class I>
 auto inspect(I& f, DispatcherConfig& x) {
@@ -104,7 +105,7 @@ auto inspect(I& f, SpillConfig& x) {
 }
 template <class I>
 auto inspect(I& f, CoreConfigs& x) {
-  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.spill, x.model);
+  return f(x.dispatcher, x.scheduler, x.router, x.device, x.lora, x.spill, x.model, x.part);
 }
 template <class I>
 auto inspect(I& f, TypeInfo& x) {

@@ -152,7 +152,8 @@ void Recorder::dump_fault(ErrorCode code) {
   if (std::exchange(fault_dumped_, true) || options_.flight_bytes == 0) return;
   std::error_code none;
   const std::string dir = options_.flight_dir.empty() ? std::filesystem::temp_directory_path(none).string() : options_.flight_dir;
-  const std::string path = dir + "/troupe-flight-" + std::to_string(::getpid()) + "-" + std::to_string(now_ns() / 1'000'000) + ".trace";
+  const std::string path = dir + "/troupe-flight-" + std::to_string(::getpid()) + "-" + std::to_string(now_ns() / 1'000'000) +
+                           (configs_.part == kWhole ? "" : "-" + part_name(configs_.part)) + ".trace";
   const Result<void> dumped = dump_locked(path);
   const std::string said = dumped ? "the last messages are in " + path + " (see `troupe trace check`)" : dumped.error().what;
   std::fprintf(stderr, "troupe: %s: %s\n", troupe::name(code), said.c_str());

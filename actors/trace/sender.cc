@@ -1,6 +1,7 @@
 #include "actors/trace/sender.h"
 
 #include <charconv>
+#include <string_view>
 
 namespace troupe::actors {
 namespace {
@@ -52,21 +53,42 @@ std::string label(const Party& p) {
   return out;
 }
 
+std::string part_name(std::uint8_t part) {
+  if (part == kWhole) return "";
+  return part == kFront ? "front" : "r" + std::to_string(part - kFirstReplica);
+}
+
 std::string seq_label(std::uint64_t seq) {
   if (seq == 0) return "-";
-  return label(sender_of(seq)) + ":" + std::to_string(count_of(seq));
+  const std::uint8_t part = part_of(seq);
+  return (part == kWhole ? "" : part_name(part) + "/") + label(sender_of(seq)) + ":" + std::to_string(count_of(seq));
 }
 
 std::uint64_t parse_seq(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) return 0;
-  const std::string who = text.substr(0, colon);
-  const std::string kind = who.substr(0, who.find('.'));
+  std::string_view rest = text;
+  std::uint8_t part = kWhole;
+  if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
+    const std::string_view name = rest.substr(0, slash);
+    std::uint64_t replica = 0;
+    if (name == "front") {
+      part = kFront;
+    } else if (!name.starts_with('r') || !number(name.substr(1), replica) || replica >= kMostReplicas) {
+      return 0;
+    } else {
+      part = static_cast<std::uint8_t>(kFirstReplica + replica);
+    }
+    rest.remove_prefix(slash + 1);
+  }
+  const std::size_t colon = rest.find(':');
+  if (colon == std::string_view::npos) return 0;
+  const std::string_view who = rest.substr(0, colon);
+  const std::string_view kind = who.substr(0, who.find('.'));
   std::uint64_t index = 0, count = 0;
-  if (kind.size() < who.size() && !number(std::string_view(who).substr(kind.size() + 1), index)) return 0;
-  if (!number(std::string_view(text).substr(colon + 1), count) || index > 0xFF) return 0;
+  if (kind.size() < who.size() && !number(who.substr(kind.size() + 1), index)) return 0;
+  if (!number(rest.substr(colon + 1), count) || index > 0xFF) return 0;
   for (std::uint16_t i = 1; i < kMostSenders; ++i) {
-    if (kind == name(static_cast<Sender>(i))) return seq_base({static_cast<Sender>(i), static_cast<std::uint16_t>(index)}) | count;
+    const Party party{static_cast<Sender>(i), static_cast<std::uint16_t>(index)};
+    if (kind == name(party.sender)) return seq_base(party, {part, 1}) | count;
   }
   return 0;
 }

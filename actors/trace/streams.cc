@@ -21,10 +21,15 @@ std::uint64_t Streams::live() const {
 }
 
 void Streams::admitted(const Admit& m, bool first) {
-  if (!first || m.attempt > 0) return;
+  if (!first) return;
   const auto [it, fresh] = streams_.try_emplace(m.id);
   if (!fresh) broken("R5: " + label(m.id) + " was accepted twice");
   it->second.request = m.request;
+  // Moved here from another replica: what its client has does not come again.
+  for (const Token id : m.output) {
+    ++it->second.tokens;
+    if (compare_) advance(it->second, id);
+  }
 }
 
 void Streams::opened(const Opened& m) {
@@ -163,7 +168,7 @@ void Streams::advance(Stream& s, Token id) {
   if (s.text.size() > longest) s.text.erase(0, s.text.size() - longest);
 }
 
-void Streams::ended(const Ended& m) { 
+void Streams::ended(const Ended& m) {
   for (const Placed& p : m.requests) must_have_ended_.push_back(p.id);
 }
 

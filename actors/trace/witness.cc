@@ -14,11 +14,13 @@ constexpr std::uint32_t kMostPlaces = 64;
 Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, bool tokens)
     : block_size_(m.block_size),
       window_(m.window),
+      recurrent_(m.has_ssm_layers),
       from_start_(from_start),
       tokens_(tokens),
       sequences_(m.n_slots),
       ring_(ring_slots),
-      adapters_(m.max_loras + 2) {
+      adapters_(m.max_loras + 2),
+      state_ends_(m.has_ssm_layers ? m.ssm_states : 0) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
 
@@ -69,6 +71,7 @@ void Witness::opened(const Opened& m) {
   s.adopted = false;
   s.settled = s.launched = m.cached_len;
   s.epoch = s.blocks = 0;
+  s.versions.clear();
 }
 
 void Witness::apply(const Effect& effect) {
@@ -77,11 +80,13 @@ void Witness::apply(const Effect& effect) {
       if (!s->adopted && (e->settled_len > s->launched || e->settled_len < s->settled))
         broken("R2: " + label(effect) + " of positions that were not launched, or backwards");
       s->settled = e->settled_len;
+      std::erase_if(s->versions, [&](const Version& v) { return v.end < s->settled; });
     }
   } else if (const auto* e = std::get_if<Rollback>(&effect)) {
     if (Sequence* s = find(e->seq)) {
       s->epoch = e->epoch;
       s->launched = s->settled;
+      std::erase_if(s->versions, [&](const Version& v) { return v.end > s->settled; });
     }
   } else if (const auto* e = std::get_if<ReleaseSeq>(&effect)) {
     if (Sequence* s = find(e->seq))
@@ -255,7 +260,40 @@ void Witness::enqueue(const LaunchedStep& step) {
     if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
       broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     feed(row, d, o, at);
+    if (recurrent_) recur(s, d, o, at);
   }
+}
+
+// The state that a row reads is that of its position, and nobody needs what it writes over.
+void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::string& at) {
+  o.state_in = d.state_in;
+  o.state_out = d.state_out;
+  if (d.state_out >= state_ends_.size() || (d.state_in != DeviceRow::kNone && d.state_in >= state_ends_.size()))
+    return broken("R3: " + at + " names a version of the recurrent state that does not exist");
+  if (!s.adopted) {
+    const auto before = std::find_if(s.versions.begin(), s.versions.end(), [&](const Version& v) { return v.end == d.position; });
+    const bool right = d.position == 0                 ? d.state_in == DeviceRow::kNone
+                       : before != s.versions.end()    ? d.state_in == before->version
+                                                       : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
+    if (!right) broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
+  }
+  // It began behind a snapshot, and reads it again if the row is redone.
+  if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
+  const auto clash = [&](const std::string& who) {
+    broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
+  };
+  if (d.state_out == d.state_in) clash("it reads");
+  for (const Sequence& other : sequences_) {
+    if (!other.live || other.adopted) continue;
+    for (const Version& v : other.versions)
+      if (v.version == d.state_out) clash("is " + label(other.seq) + "'s of position " + std::to_string(v.end));
+  }
+  for (const Slot& open : ring_)
+    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
+      if (&open.rows[k] != &o && open.rows[k].seq != o.seq && (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
+        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
+  s.versions.push_back({d.position + d.n_tokens, d.state_out});
+  state_ends_[d.state_out] = d.position + d.n_tokens;
 }
 
 void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {

@@ -2,7 +2,8 @@
 // It knows which steps are open, which blocks and ring slots they name, what every fed row has to read, and which requests
 // met a fault.
 //
-// It checks R2 (a row's position follows from its epoch), R3 (no block is written that another sequence may still
+// It checks R2 (a row's position follows from its epoch, and the version of recurrent state that it reads is the one of that
+// position), R3 (no block is written that another sequence may still
 // read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
 // row that it names), R7 (who may fail), R9 (what a step in flight names stays in the adapter table) and R12 (a copy on another
 // stream waits for an event that is recorded).
@@ -45,6 +46,10 @@ class Witness {
   std::uint32_t in_flight() const;
 
  private:
+  struct Version {
+    std::uint32_t end = 0;  // as of this position
+    std::uint32_t version = 0;
+  };
   struct Sequence {  // by slot
     SeqId seq;
     RequestId request;
@@ -55,6 +60,7 @@ class Witness {
     std::uint32_t launched = 0;
     std::uint32_t blocks = 0;
     std::vector<BlockId> table;
+    std::vector<Version> versions;  // of its recurrent state: the settled one, and those of its rows in flight
   };
   struct OpenRow {
     SeqId seq;
@@ -64,6 +70,8 @@ class Witness {
     std::uint32_t from_row = 0;
     AdapterRef adapter;
     std::vector<BlockId> blocks;
+    std::uint32_t state_in = DeviceRow::kNone;
+    std::uint32_t state_out = DeviceRow::kNone;
   };
   struct Slot {
     bool busy = false;       // from the launch until its result is out and its logits are read
@@ -105,10 +113,12 @@ class Witness {
   std::uint32_t first_block(std::uint32_t position) const;
   bool named(const Sequence& s, BlockId block) const;
 
+  void recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::string& at);
   void feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at);
 
   const std::uint32_t block_size_;
   const std::uint32_t window_;
+  const bool recurrent_;
   const bool from_start_;
   const bool tokens_;
   std::vector<Sequence> sequences_;
@@ -119,6 +129,7 @@ class Witness {
   std::vector<Order> orders_;
   std::vector<std::uint32_t> hits_;
   std::vector<std::uint32_t> adapters_;  // generation in the table, by slot
+  std::vector<std::uint32_t> state_ends_;  // by version of recurrent state: as of which position it was written last
   std::uint32_t newest_ = 0;             // generation that was shown
   Shared<StepPlan> plan_;
   std::uint64_t last_step_ = 0;

@@ -1,8 +1,9 @@
-// The runtime's own scheduler for CAF: one worker thread, the control thread, which runs every actor that is not
-// detached. When it has nothing to run it polls an idle hook, does idle work, spins for a stated time and then parks.
+// The runtime's own scheduler for CAF: the control threads, which run every actor that is not detached. An actor stays on
+// one of them, its home (actors/wire/home.h); without a home it runs on the first. A thread that has nothing to run polls
+// its idle hook, does idle work, spins for a stated time and then parks.
 //
 // CAF's work-stealing scheduler takes 60 to 280 us to wake and burns half a core while it waits; that is why it is not
-// used. Settings and hook are per actor system, so that one process may run several runtimes.
+// used. Settings and hooks are per actor system, so that one process may run several runtimes.
 #pragma once
 
 #include <pthread.h>
@@ -14,46 +15,47 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <caf/all.hpp>
 #include <caf/policy/unprofiled.hpp>
 #include <caf/scheduler/coordinator.hpp>
 
+#include "actors/wire/home.h"
 #include "actors/wire/inspect.h"
 
 namespace troupe::actors {
 
-// Polled by the control thread while it has nothing to run; set and cleared by an actor on that thread. Returns
-// whether to go on polling instead of parking.
-struct IdleHook {
-  bool (*call)(void* context, caf::execution_unit* unit) = nullptr;
-  void* context = nullptr;
-};
-
-// A piece of work that may as well be done now, by the control thread while it would only spin. Returns whether there is
-// more. Set before the system is made.
-struct IdleWork {
-  bool (*call)(void* context) = nullptr;
-  std::shared_ptr<void> context;
-};
-
 struct ControlOptions {
   std::chrono::nanoseconds spin = {};  // 0 = parks at once
-  int cpu = -1;                        // to pin to; -1 = none
+  int cpu = -1;                        // to pin the first thread to, and the others to the ones after it; -1 = none
+  std::size_t threads = 1;
 };
+
+// One control thread's place for actors. Made with the settings; usable once the system is there (start_system).
+class ControlThread;
 
 class ControlConfig : public caf::actor_system_config {
  public:
   explicit ControlConfig(const ControlOptions& options);
-  ControlOptions control;
-  mutable IdleHook idle_hook;              // the control thread's
-  IdleWork idle_work;
-  std::shared_ptr<const void> kept_alive;  // as long as the system
+  ~ControlConfig() override;
+  ControlConfig(ControlConfig&&) = delete;
+
+  // The home of actors on control thread `thread`. Outlives the system.
+  Home& home(std::size_t thread) const;
+
+  const ControlOptions control;
+  std::vector<IdleWork> idle_work;                       // by thread
+  std::shared_ptr<const void> kept_alive;                // as long as the system
+
+ private:
+  friend std::unique_ptr<caf::actor_system> start_system(ControlConfig& config);
+  std::vector<std::unique_ptr<ControlThread>> threads_;
 };
 
-// The idle hook of the system that an actor on the control thread lives in.
-IdleHook& idle_hook(caf::actor_system& system);
+// A system whose homes can be used.
+std::unique_ptr<caf::actor_system> start_system(ControlConfig& config);
 
 namespace control_detail {
 
@@ -102,8 +104,8 @@ struct SpinPark : caf::policy::unprofiled {
     explicit worker_data(caf::scheduler::abstract_coordinator* c) : config(&dynamic_cast<const ControlConfig&>(c->system().config())) {}
     worker_data(const worker_data& o) : config(o.config) {}
     const ControlConfig* config;
+    Home* home = nullptr;           // once started
     control_detail::JobRing local;  // the worker's own
-    bool started = false;
     std::mutex mutex;
     std::condition_variable wake;
     control_detail::JobRing external;  // from other threads; guarded by mutex
@@ -128,14 +130,14 @@ struct SpinPark : caf::policy::unprofiled {
 
   template <class W> caf::resumable* dequeue(W* self) {
     worker_data& w = d(self);
-    if (!w.started) start(w);
+    if (w.home == nullptr) start(w, self->id());
     if (caf::resumable* job = next(w)) return job;
     const std::int64_t spin = w.config->control.spin.count();
     std::int64_t until = spin > 0 ? now() + spin : 0;
-    const IdleWork& work = w.config->idle_work;
+    const IdleWork& work = w.config->idle_work[self->id()];
     bool more = spin > 0 && work.call != nullptr;
     for (unsigned i = 1;; ++i) {
-      const IdleHook& hook = w.config->idle_hook;
+      const IdleHook& hook = w.home->idle_hook;
       const bool polling = hook.call != nullptr && hook.call(hook.context, self);
       if (caf::resumable* job = next(w)) return job;
       if (more) {
@@ -171,28 +173,45 @@ struct SpinPark : caf::policy::unprofiled {
     }
     return w.local.empty() ? nullptr : w.local.pop();
   }
-  static void start(worker_data& w) {
-    w.started = true;
-    pthread_setname_np(pthread_self(), "troupe.control");
+  static void start(worker_data& w, std::size_t thread) {
+    w.home = &w.config->home(thread);
+    const std::string name = w.config->control.threads == 1 ? "troupe.control" : "troupe.ctl." + std::to_string(thread);
+    pthread_setname_np(pthread_self(), name.c_str());
     if (w.config->control.cpu < 0) return;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(static_cast<unsigned>(w.config->control.cpu), &set);
+    CPU_SET(static_cast<unsigned>(w.config->control.cpu) + static_cast<unsigned>(thread), &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // refused: it runs unpinned
   }
 };
 
 using ControlScheduler = caf::scheduler::coordinator<SpinPark>;
 
-inline ControlConfig::ControlConfig(const ControlOptions& options) : control(options) {
+class ControlThread final : public Home {
+ public:
+  void attach(caf::actor_system& system, std::size_t thread) {
+    system_ = &system;
+    worker_ = dynamic_cast<ControlScheduler&>(system.scheduler()).worker_by_id(thread);
+  }
+  void exec_later(caf::resumable* job) override {
+    static_cast<caf::scheduler::worker<SpinPark>*>(worker_)->external_enqueue(job);
+  }
+};
+
+inline ControlConfig::ControlConfig(const ControlOptions& options) : control(options), idle_work(options.threads) {
+  for (std::size_t i = 0; i < options.threads; ++i) threads_.push_back(std::make_unique<ControlThread>());
   load<ControlScheduler>();
-  set("scheduler.max-threads", std::size_t{1});
+  set("scheduler.max-threads", options.threads);
   set("scheduler.max-throughput", std::size_t{64});  // messages an actor takes in one go, so that one cannot starve the rest
   ::troupe::actors::add_message_types(*this);
 }
+inline ControlConfig::~ControlConfig() = default;
+inline Home& ControlConfig::home(std::size_t thread) const { return *threads_[thread]; }
 
-inline IdleHook& idle_hook(caf::actor_system& system) {
-  return dynamic_cast<const ControlConfig&>(system.config()).idle_hook;
+inline std::unique_ptr<caf::actor_system> start_system(ControlConfig& config) {
+  auto system = std::make_unique<caf::actor_system>(config);
+  for (std::size_t i = 0; i < config.threads_.size(); ++i) config.threads_[i]->attach(*system, i);
+  return system;
 }
 
 }  // namespace troupe::actors

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/scheduler/core.h"
+#include "actors/trace/sender.h"
 #include "actors/wire/inspect.h"
 #include "actors/wire/post.h"
 #include "messages/protocol.h"
@@ -19,6 +20,7 @@ struct RequestEvent;  // actors/runtime.h
 namespace troupe::actors {
 
 struct Peers;
+struct Doors;
 using Callback = std::function<void(const RequestEvent&)>;
 
 // ---- the edges
@@ -51,6 +53,9 @@ struct SchedulerFigures {
   TimeNs last_settled = 0;
   TimeNs busy_since = 0;  // when the first of the present requests came
 };
+struct AttachFront {  // -> dispatcher, delivery; once, at start
+  std::shared_ptr<const Doors> doors;
+};
 struct StartDevice {};  // -> device: make stream, events and ring
 struct DeviceStarted {
   Error error;
@@ -66,6 +71,35 @@ struct PollEvents {};  // stream -> device, once: the driver announces no comple
 struct AttachStream {  // -> stream: the stream that it owns from now on, and the device's feed-cell arrays
   std::uint64_t stream = 0;
   std::vector<std::uint64_t> cells;
+};
+
+struct Joined;
+
+// ---- what passes between the front (dispatcher, delivery) and a replica, which may be on another machine: these messages only
+using FrontDoor = caf::typed_actor<caf::reacts_to<Ended>, caf::reacts_to<CancelReply>, caf::reacts_to<Drained>, caf::reacts_to<LoraAnswer>,
+                                   caf::reacts_to<LoraBound>, caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>,
+                                   caf::reacts_to<ReplicaReport>>;
+using DeliveryDoor = caf::typed_actor<caf::reacts_to<Deliver>>;
+using RequestDoor = caf::typed_actor<caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>>;
+using WorkDoor = caf::typed_actor<caf::reacts_to<Halt>, caf::reacts_to<AskReport>>;
+using LoraDoor = caf::typed_actor<caf::reacts_to<LoraSubmit>, caf::reacts_to<FetchAdapter>, caf::reacts_to<Ended>>;
+// Who makes and stops a replica's lives: its keeper, or the link to its node.
+using MakerDoor = caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<StopReplica>>;
+
+// Whom it tells how that went.
+using OwnerDoor = caf::typed_actor<caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>>;
+
+struct ReplicaDoors {
+  RequestDoor requests;  // by way of the LoRA controller, where there is one: it binds requests to adapters
+  Sender requests_to = Sender::scheduler;  // who that is, for the record
+  WorkDoor scheduler;
+  LoraDoor lora;  // none: the model has no adapter slots
+};
+// keeper or link -> dispatcher: the replica is up. When one of `watch` ends, it is lost.
+struct Joined {
+  ReplicaUp up;
+  ReplicaDoors doors;
+  std::vector<caf::strong_actor_ptr> watch;
 };
 
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
@@ -88,18 +122,26 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Attach)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::SubmitTo)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::LoraTo)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Register)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::AttachFront)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::Joined)
 
 namespace troupe::actors {
 
 using DispatcherActor =
-    caf::typed_actor<caf::reacts_to<Attach>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
-                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>, caf::reacts_to<LoraAnswer>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>, caf::reacts_to<LoraBound>,
-                     caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>, caf::reacts_to<Reclaimed>, caf::reacts_to<Delivered>, caf::reacts_to<Tick>>;
+    caf::typed_actor<caf::reacts_to<AttachFront>, caf::replies_to<SubmitTo>::with<SubmitReply>, caf::replies_to<Cancel>::with<CancelReply>,
+                     caf::replies_to<Drain>::with<Drained>, caf::replies_to<LoraTo>::with<Done>,
+                     caf::replies_to<DrainReplica>::with<ReplicaAnswer>, caf::replies_to<UndrainReplica>::with<ReplicaAnswer>,
+                     caf::replies_to<AskReplicas>::with<ReplicaList>, caf::reacts_to<LoraAnswer>, caf::reacts_to<LoraBound>,
+                     caf::reacts_to<AdapterFetched>, caf::reacts_to<CancelReply>, caf::reacts_to<Ended>, caf::reacts_to<Drained>,
+                     caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>,
+                     caf::reacts_to<Reclaimed>, caf::reacts_to<Delivered>, caf::reacts_to<Tick>>;
 
 using SchedulerActor =
-    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>, caf::reacts_to<Saved>,
-                     caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>, caf::reacts_to<Applied>,
-                     caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<AskReport>, caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::replies_to<Ask>::with<SchedulerFigures>>;
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,
+                     caf::reacts_to<Saved>, caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>,
+                     caf::reacts_to<Applied>, caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>,
+                     caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::reacts_to<AskReport>,
+                     caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
@@ -120,16 +162,24 @@ using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::r
 
 using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
 
-using DeliveryActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::reacts_to<Reclaim>, caf::reacts_to<EndRequests>, caf::replies_to<EndAll>::with<Done>>;
+using DeliveryActor = caf::typed_actor<caf::reacts_to<AttachFront>, caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::reacts_to<Reclaim>,
+                                       caf::reacts_to<EndRequests>, caf::replies_to<EndAll>::with<Done>>;
 
 using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
-                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>, caf::reacts_to<FetchAdapter>, caf::reacts_to<AdapterRead>,
-                                   caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
+                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>,
+                                   caf::reacts_to<FetchAdapter>, caf::reacts_to<AdapterRead>, caf::reacts_to<LoraReply>,
+                                   caf::reacts_to<Tick>>;
 
 using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>, caf::reacts_to<ReadAdapter>>;
 
+using KeeperActor = MakerDoor;
+
 // For the record of who gets what.
 template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
+template <> inline constexpr Sender kReceiver<FrontDoor> = Sender::dispatcher;
+template <> inline constexpr Sender kReceiver<WorkDoor> = Sender::scheduler;
+template <> inline constexpr Sender kReceiver<LoraDoor> = Sender::lora;
+template <> inline constexpr Sender kReceiver<DeliveryDoor> = Sender::delivery;
 template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
 template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
 template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
@@ -141,16 +191,24 @@ template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
 template <> inline constexpr Sender kReceiver<LoraActor> = Sender::lora;
 template <> inline constexpr Sender kReceiver<LoaderActor> = Sender::loader;
 
-struct Peers {
+// The front, and who makes each replica.
+struct Doors {
   DispatcherActor dispatcher;
+  DeliveryActor delivery;
+  std::vector<MakerDoor> makers;  // by replica
+};
+
+// The actors of a replica, and its two doors to the front.
+struct Peers {
+  FrontDoor dispatcher;
+  DeliveryDoor delivery;
   SchedulerActor scheduler;
   RouterActor router;
   SamplerActor sampler;
   StreamActor stream;
   CopyStreamActor copy_stream;  // none: copies go to `stream`
   DeviceActor device;
-  SpillActor spill;  // none: nothing is spilled
-  DeliveryActor delivery;
+  SpillActor spill;    // none: nothing is spilled
   LoraActor lora;      // none: the model has no adapter slots
   LoaderActor loader;  // likewise
 };

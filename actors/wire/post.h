@@ -14,6 +14,7 @@
 #include "actors/trace/recorder.h"
 #include "actors/trace/sender.h"
 #include "actors/wire/element.h"
+#include "actors/wire/home.h"
 
 namespace troupe::actors {
 
@@ -25,11 +26,14 @@ inline TimeNs now_ns() {
 // Which actor an interface belongs to, for the record.
 template <class Handle> inline constexpr Sender kReceiver = Sender::runtime;
 
-// What the posts of a runtime share: how many messages each sender has sent (each count has one writer; reading is for
-// any thread), and the recorder, if there is one.
+// What the posts of a replica share, or those of the front: how many messages each sender has sent (each count has one
+// writer; reading is for any thread), the recorder, if there is one, and where their actors live. All but the counts is
+// set before the first post is made.
 class Counts {
  public:
-  std::shared_ptr<trace::Recorder> recorder;  // set before the first post is made
+  std::shared_ptr<trace::Recorder> recorder;
+  Home* home = nullptr;  // outlives the actors; null: the first control thread
+  Place place{};         // in which recording they are
 
   static constexpr std::size_t kSenders = 64;  // drivers' ring slots included
   std::atomic<std::uint64_t>& of(std::size_t sender) { return counts_[sender % kSenders].value; }
@@ -52,7 +56,7 @@ class Post {
   // `index` tells senders of one kind apart.
   Post(Sender sender, std::shared_ptr<Counts> counts, std::uint16_t index = 0)
       : self_{sender, index},
-        base_(seq_base(self_)),
+        base_(seq_base(self_, counts->place)),
         counts_(std::move(counts)),
         count_(&counts_->of(static_cast<std::size_t>(sender) + index)),
         recorder_(counts_->recorder.get()),
@@ -69,10 +73,14 @@ class Post {
   // Sends a one-way message. `context` is the sending actor's execution unit, null on a thread that is no actor's. The
   // receiver may be dead: then the message is dropped.
   template <class Handle, class M> void send(const Handle& to, M message, caf::execution_unit* context) {
+    send(to, kReceiver<Handle>, std::move(message), context);
+  }
+  // The same where the type does not say who it is.
+  template <class Handle, class M> void send(const Handle& to, Sender receiver, M message, caf::execution_unit* context) {
     static_assert(caf::response_type_unbox<typename Handle::signatures, caf::detail::type_list<M>>::valid,
                   "the receiver does not take this message");
     if (!to) return;
-    stamp(message, kReceiver<Handle>);
+    stamp(message, receiver);
     caf::actor_cast<caf::abstract_actor*>(to)->enqueue(PooledElement<M>::make(pool_, std::move(message)), context);
   }
 
@@ -107,11 +115,16 @@ class Post {
     lane_->push(head, message, trace::kLaneOps<M>);
     recorded();
   }
-  // What the runtime's edges send has no number: it gets one of its receiver's, and is recorded here.
+  // What the runtime's edges send has no number: it gets one of its receiver's, and is recorded here. So is what comes
+  // from an actor of another recording, under its own number.
   template <class M> void record_receipt(const M& message, TimeNs now) {
     if (cause_ == 0) {
       const std::uint64_t seq = base_ + ++seq_;
       record(message, seq, {}, self_, now);
+      cause_ = seq;
+    } else if (part_of(cause_) != part_of(base_)) {
+      const std::uint64_t seq = std::exchange(cause_, message.ctx.cause);
+      record(message, seq, sender_of(seq), self_, now);
       cause_ = seq;
     }
     trace::RecordHead head;

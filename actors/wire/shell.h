@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/wire/answer.h"
+#include "actors/wire/home.h"
 #include "actors/wire/interfaces.h"
 #include "actors/wire/post.h"
 #include "actors/wire/timer.h"
@@ -22,14 +23,11 @@ inline void keep_quiet(caf::scheduled_actor& self) {
 }
 
 // Interface: the typed actor; Derived: has post_, and send(message) for each type in its core's outbox.
-template <class Interface, class Core, class Box> class Shell : public Interface::base {
- public:
-  using Base = typename Interface::base;
-
+template <class Interface, class Core, class Box> class Shell : public AtHome<Interface> {
  protected:
   template <class... Args>
   Shell(caf::actor_config& config, Sender sender, std::shared_ptr<Counts> counts, Args&&... args)
-      : Base(config), post_(sender, std::move(counts)), core_(std::forward<Args>(args)...) {
+      : AtHome<Interface>(config, counts->home), post_(sender, std::move(counts)), core_(std::forward<Args>(args)...) {
     keep_quiet(*this);
   }
 

@@ -17,6 +17,7 @@ PrefixCache::PrefixCache(BlockPool& pool, std::uint32_t block_size, std::uint64_
   std::size_t n = 16;
   while (n < std::size_t{2} * pool.total()) n *= 2;
   buckets_.assign(n, kNone);
+  lost_.reserve(pool.total());
 }
 
 std::uint64_t PrefixCache::hash(std::uint64_t parent, const TokenHistory& tokens, std::uint32_t position, AdapterRef adapter) const {
@@ -50,6 +51,39 @@ PrefixCache::Ref PrefixCache::acquire(const TokenHistory& tokens, AdapterRef ada
     last = {b, entries_[b].serial};
   }
   return last;
+}
+
+PrefixCache::Hit PrefixCache::acquire_with_snapshot(const TokenHistory& tokens, AdapterRef adapter, std::vector<BlockId>& table) {
+  Hit hit;
+  const std::size_t before = table.size();
+  std::size_t kept = before;
+  BlockId last = kNone;
+  std::uint64_t h = 0;
+  for (std::uint32_t position = 0; position + block_size_ < tokens.size(); position += block_size_) {
+    h = hash(h, tokens, position, adapter);
+    const BlockId b = find(h, last, tokens, position, adapter);
+    if (b == kNone) break;
+    ++hit.known;
+    table.push_back(last = b);
+    if (entries_[b].snapshot == kNone) continue;
+    hit.last = {b, entries_[b].serial};
+    hit.snapshot = entries_[b].snapshot;
+    kept = table.size();
+  }
+  table.resize(kept);
+  for (std::size_t i = before; i < kept; ++i) {
+    unlist(table[i]);
+    (void)pool_.share(table[i]);
+  }
+  return hit;
+}
+
+bool PrefixCache::attach(Ref block, std::uint32_t snapshot) {
+  if (block.block == kNone) return false;
+  Entry& e = entries_[block.block];
+  if (!e.live || e.serial != block.serial || e.snapshot != kNone) return false;
+  e.snapshot = snapshot;
+  return true;
 }
 
 PrefixCache::Ref PrefixCache::publish(BlockId block, Ref parent, const TokenHistory& tokens, std::uint32_t position, AdapterRef adapter) {
@@ -108,6 +142,8 @@ void PrefixCache::forget(BlockId block) {
   while (*at != block) at = &entries_[*at].bucket_next;
   *at = e.bucket_next;
   e.live = false;
+  if (e.snapshot != kNone) lost_.push_back(e.snapshot);
+  e.snapshot = kNone;
   pool_.unpublish(block);
 }
 

@@ -5,8 +5,11 @@
 // sequence settled past it. Blocks that nobody uses stay (class cached) until take() reclaims the one that was idle
 // longest, together with every block that is reachable through it only.
 //
+// Of a model with recurrent layers a block's KV alone lets nobody go on behind it: a block may have a snapshot, the number of
+// a version of the recurrent state behind its last position, which is the caller's. It goes when its block does.
+//
 // take(), acquire(), drop() and settle() stand for the pool's, so that idle blocks are listed. Nothing allocates after
-// construction. Deterministic, no thread of its own: the router's.
+// construction, if lost() is emptied. Deterministic, no thread of its own: the router's.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +49,23 @@ class PrefixCache {
   // none if `parent` is gone.
   Ref publish(BlockId block, Ref parent, const TokenHistory& tokens, std::uint32_t position, AdapterRef adapter);
 
+  // As acquire(), up to the last block that has a snapshot. `known`: how many blocks acquire() would have found.
+  struct Hit {
+    Ref last;
+    std::uint32_t snapshot = kNone;
+    std::uint32_t known = 0;
+  };
+  Hit acquire_with_snapshot(const TokenHistory& tokens, AdapterRef adapter, std::vector<BlockId>& table);
+  // False: the block was reclaimed, or has one already.
+  bool attach(Ref block, std::uint32_t snapshot);
+  Ref parent(Ref block) const {
+    const BlockId b = entries_[block.block].parent;
+    return {b, b == kNone ? 0 : entries_[b].serial};
+  }
+  void detach(BlockId block) { entries_[block].snapshot = kNone; }
+  // Snapshots whose blocks were forgotten since; the caller takes them.
+  std::vector<std::uint32_t>& lost() { return lost_; }
+
   // As BlockPool's; take() reclaims when no block is free.
   Result<BlockId> take();
   Result<void> drop(BlockId block, bool fence);
@@ -66,6 +86,7 @@ class PrefixCache {
     std::uint64_t serial = 0;
     std::uint64_t hash = 0;
     AdapterRef adapter;
+    std::uint32_t snapshot = kNone;
     BlockId parent = kNone;
     BlockId bucket_next = kNone;
     BlockId first_child = kNone, next_sibling = kNone, prev_sibling = kNone;
@@ -84,6 +105,7 @@ class PrefixCache {
   std::vector<Token> tokens_;   // by block
   std::vector<BlockId> buckets_;
   BlockId oldest_ = kNone, newest_ = kNone;  // idle blocks
+  std::vector<std::uint32_t> lost_;
   std::uint64_t serial_ = 0;
   std::uint64_t reclaimed_ = 0;
 };

@@ -53,7 +53,7 @@ class LlamaOnHost final : public LlamaModel {
   }
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
-  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(kv_); }
+  std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(caches_.kv); }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override {
     return copies_.enqueue(blocks, to, kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::read_block, driver_, stream);
   }
@@ -80,8 +80,8 @@ class LlamaOnHost final : public LlamaModel {
   void forward(StepContext& c);
   void argmax(StepContext& c);
   void sample(StepContext& c);
-  void read_block(BlockId block, std::byte* to) { kernels_->read_block(kv_, block, to); }
-  void write_block(BlockId block, std::byte* from) { kernels_->write_block(kv_, block, from); }
+  void read_block(BlockId block, std::byte* to) { kernels_->read_block(caches_.kv, block, to); }
+  void write_block(BlockId block, std::byte* from) { kernels_->write_block(caches_.kv, block, from); }
   template <void (LlamaOnHost::*F)(StepContext&)>
   static ErrorCode call(void* context) {
     auto* c = static_cast<StepContext*>(context);
@@ -98,7 +98,7 @@ class LlamaOnHost final : public LlamaModel {
   ModelInfo info_;
   DeviceMemory memory_;
   std::unique_ptr<kernels::Kernels> kernels_;
-  kernels::KvCache kv_;
+  LlamaCaches caches_;
   kernels::BlockTables tables_;
   LlamaScratch scratch_;
   std::uint32_t* history_ = nullptr;  // FeedArgs::history
@@ -125,6 +125,10 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
+  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
+  if (o.ssm_states <= o.max_depth) {
+    return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
+  }
   o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
@@ -134,15 +138,19 @@ Result<void> LlamaOnHost::init() {
   k.threads = o.threads;
   k.target = o.target;
   k.max_rows = std::max(o.max_step_tokens, o.max_rows);
-  k.max_cols = std::max({c.width, c.ffn, c.q_width()});
+  k.max_cols = std::max({c.width, c.ffn, c.q_width(), c.delta.value_width()});
   k.max_context = o.context_limit;
   k.max_group = c.heads / c.kv_heads;
   k.block_size = o.block_size;
   k.max_lora_rank = o.max_loras == 0 ? 0 : o.max_lora_rank;
   kernels_ = kernels::make_host_kernels(k);
 
-  kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
-  TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels_->kv_bytes(kv_)));
+  caches_.kv = {nullptr, c.layers - c.recurrent_layers(), o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
+  TROUPE_TRY(caches_.kv.data, memory_.get<std::byte>(kernels_->kv_bytes(caches_.kv)));
+  if (c.recurrent_layers() != 0) {
+    caches_.states = delta_states(c, o.ssm_states);
+    TROUPE_TRY(caches_.states.data, memory_.get<float>(caches_.states.floats()));
+  }
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
   TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));
@@ -215,7 +223,7 @@ void LlamaOnHost::forward(StepContext& c) {
   feed.readback = c.readback.data();
   feed.history = history_;
   feed.history_stride = options_.context_limit;
-  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, kv_, feed,
+  llama_forward(*kernels_, config_, weights_, config_.inv_freq.data(), scratch_, caches_, feed,
                 {{c.lora_runs.data(), shape.n_lora_runs}, &adapters_}, c.n_tokens, shape.n_outputs);
 }
 

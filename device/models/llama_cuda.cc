@@ -162,6 +162,9 @@ Result<std::unique_ptr<LlamaCudaModel>> LlamaCudaModel::create(std::shared_ptr<c
     return Error{ErrorCode::unsupported,
                  fmt::format("heads of {} elements: {} takes even sizes up to 256", config.head_dim, driver.name())};
   }
+  if (config.recurrent_layers() != 0 || config.gated_attention) {
+    return Error{ErrorCode::unsupported, fmt::format("{} models run on the host only in this version: use host:0", name(config.architecture))};
+  }
   TROUPE_TRY(const auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnCuda>(options, std::move(config), driver);
   TROUPE_TRY(model->init(weights));
@@ -354,7 +357,7 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
 }
 
 void LlamaOnCuda::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs) {
-  llama_layers(*kernels_, config_, weights_, inv_freq_, scratch_, kv_, feed, {{lora_runs_.data(), n_lora_runs}, &adapters_}, n_tokens,
+  llama_layers(*kernels_, config_, weights_, inv_freq_, scratch_, {kv_, {}}, feed, {{lora_runs_.data(), n_lora_runs}, &adapters_}, n_tokens,
                n_outputs);
 }
 

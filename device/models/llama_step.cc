@@ -53,7 +53,11 @@ ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, con
   std::set<std::string> formats;
   const auto add = [&](const kernels::Weight& w) { formats.insert(kernels::name(w.format)); };
   for (const LlamaLayer& l : weights.layers) {
-    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) add(*w);
+    for (const auto* w : {&l.gate, &l.up, &l.down}) add(*w);
+    for (const auto* w : {&l.q, &l.k, &l.v, &l.o})
+      if (!l.recurrent) add(*w);
+    for (const auto* w : {&l.delta.qkv, &l.delta.z, &l.delta.a, &l.delta.b, &l.delta.out})
+      if (l.recurrent) add(*w);
   }
   add(weights.embedding);
   add(weights.output);
@@ -76,7 +80,8 @@ ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, con
   info.supports_device_token_feed = true;
   info.supports_device_sampling = true;
   info.max_sample_words = max_sample_words(options);
-  info.has_ssm_layers = false;
+  info.has_ssm_layers = config.recurrent_layers() != 0;
+  info.ssm_states = info.has_ssm_layers ? options.ssm_states : 0;
   info.eos_ids = config.eos_ids;
   info.tokens = options.tokens;
   info.max_loras = options.max_loras;
@@ -99,6 +104,19 @@ Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, c
   TROUPE_TRY(scratch.h, memory.get<float>(n * c.width));
   TROUPE_TRY(scratch.qkv, memory.get<float>(n * (c.q_width() + 2 * c.kv_width())));
   TROUPE_TRY(scratch.attended, memory.get<float>(n * c.q_width()));
+  if (c.gated_attention) {
+    TROUPE_TRY(scratch.pairs, memory.get<float>(n * c.q_rows()));
+    TROUPE_TRY(scratch.head_gates, memory.get<float>(n * c.q_width()));
+  }
+  if (c.recurrent_layers() != 0) {
+    DeltaScratch& d = scratch.delta;
+    TROUPE_TRY(d.input, memory.get<float>(n * c.delta.channels()));
+    TROUPE_TRY(d.mixed, memory.get<float>(n * c.delta.channels()));
+    TROUPE_TRY(d.z, memory.get<float>(n * c.delta.value_width()));
+    TROUPE_TRY(d.out, memory.get<float>(n * c.delta.value_width()));
+    TROUPE_TRY(d.a, memory.get<float>(n * c.delta.v_heads));
+    TROUPE_TRY(d.b, memory.get<float>(n * c.delta.v_heads));
+  }
   TROUPE_TRY(scratch.gate, memory.get<float>(n * c.ffn));
   TROUPE_TRY(scratch.up, memory.get<float>(n * c.ffn));
   TROUPE_TRY(scratch.outputs, memory.get<float>(r * c.width));
@@ -159,6 +177,13 @@ Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, co
       return bad_plan(
           fmt::format("row {}: positions {} to {} are not 1 or more inside the context of {}", r, row.position, end, o.context_limit));
     }
+    if (config.recurrent_layers() != 0) {
+      const bool begins = row.state_in == DeviceRow::kNone;
+      if (row.state_out >= o.ssm_states || (begins ? row.position != 0 : row.state_in >= o.ssm_states || row.state_in == row.state_out)) {
+        return bad_plan(fmt::format("row {} at position {}: recurrent state from version {} to {}, of {}", r, row.position,
+                                    static_cast<std::int32_t>(row.state_in), static_cast<std::int32_t>(row.state_out), o.ssm_states));
+      }
+    }
     if (row.adapter_slot != 0 && !adapters.in_table(row.adapter_slot)) {
       return Error{o.max_loras == 0 ? ErrorCode::unsupported : ErrorCode::bad_plan,
                    fmt::format("row {}: adapter slot {} is not in the table of {} adapters", r, row.adapter_slot, o.max_loras)};
@@ -218,7 +243,8 @@ StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::Lora
     const std::uint32_t output = row.wants_token ? shape.n_outputs++ : kernels::kNone;
     rows[r] = {row.slot,   row.position,   row.n_tokens,  row.source == FeedSource::Kind::feed ? 1u : 0u,
                row.index,  row.feed_cells, row.feed_tag,  row.mask.a,
-               row.mask.b, output,         row.logits_row, row.sampled ? 1u : 0u};
+               row.mask.b, output,         row.logits_row, row.sampled ? 1u : 0u,
+               row.state_in, row.state_out};
     if (row.logits_row != DeviceRow::kNone) shape.n_logits = std::max(shape.n_logits, row.logits_row + 1);
     shape.decode = shape.decode && row.wants_token && row.n_tokens == 1;
     if (row.adapter_slot != 0) {

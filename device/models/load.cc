@@ -95,6 +95,8 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.max_logits_rows = options.max_batch;
   out.n_slots = 2 * options.max_batch;  // a slot that was released is fenced until the steps in flight have settled (R3)
   out.max_depth = options.depth;
+  // depth + 1 versions of recurrent state for each sequence, for a few more that are at their fence, and snapshots.
+  out.ssm_states = (options.max_batch + std::min(options.max_batch, 8u)) * (options.depth + 1) + options.max_batch;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
   out.max_graphs = options.max_graphs;
@@ -129,17 +131,10 @@ Result<std::string> TextSide::decode(std::span<const Token> ids) const {
 
 namespace {
 
-struct Opened {
-  std::shared_ptr<const TensorSource> source;
-  ModelConfig config;
-  TextSide text;
-  ModelFileInfo file;
-};
-
-Result<Opened> open_gguf(const std::string& path) {
+Result<ModelFiles> open_gguf(const std::string& path) {
   TROUPE_TRY(auto opened, GgufFile::open(path));
   const auto file = std::make_shared<const GgufFile>(std::move(opened));
-  Opened out;
+  ModelFiles out;
   out.source = file;
   TROUPE_TRY(out.config, model_config_from_gguf(*file));
   TROUPE_TRY(out.text, text_of(*file));
@@ -147,8 +142,8 @@ Result<Opened> open_gguf(const std::string& path) {
   return out;
 }
 
-Result<Opened> open_folder(const std::string& path) {
-  Opened out;
+Result<ModelFiles> open_folder(const std::string& path) {
+  ModelFiles out;
   TROUPE_TRY(out.config, config_of(path));
   TROUPE_TRY(auto opened, SafetensorsModel::open(path));
   const auto weights = std::make_shared<const SafetensorsModel>(std::move(opened));
@@ -161,25 +156,33 @@ Result<Opened> open_folder(const std::string& path) {
 
 }  // namespace
 
+Result<ModelFiles> open_files(const std::string& path) { return is_folder(path) ? open_folder(path) : open_gguf(path); }
+
+Result<std::unique_ptr<ModelDeviceFeed>> make_model(const ModelFiles& files, const LoadOptions& options, Driver& driver) {
+  LlamaOptions settings = llama_options(options, files.config.context);
+  settings.tokens = files.text.table();
+  std::unique_ptr<ModelDeviceFeed> model;
+  if (driver.runs_kernels()) {
+    TROUPE_TRY(model, LlamaCudaModel::create(files.source, files.config, settings, driver));
+  } else if (options.cublaslt) {
+    return Error{ErrorCode::unsupported, "cublaslt is for CUDA devices, and this is " + driver.name() + ": leave it out"};
+  } else {
+    TROUPE_TRY(model, LlamaModel::create(files.source, files.config, settings, driver));
+  }
+  return model;
+}
+
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
   return load_model(path, options, make_host_driver());
 }
 
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options, std::unique_ptr<Driver> driver) {
-  TROUPE_TRY(auto opened, is_folder(path) ? open_folder(path) : open_gguf(path));
+  TROUPE_TRY(auto files, open_files(path));
   LoadedModel out;
-  out.text = std::move(opened.text);
-  out.file = std::move(opened.file);
+  TROUPE_TRY(out.model, make_model(files, options, *driver));
   out.driver = std::move(driver);
-  LlamaOptions settings = llama_options(options, opened.config.context);
-  settings.tokens = out.text.table();
-  if (out.driver->runs_kernels()) {
-    TROUPE_TRY(out.model, LlamaCudaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
-  } else if (options.cublaslt) {
-    return Error{ErrorCode::unsupported, "cublaslt is for CUDA devices, and this is " + out.driver->name() + ": leave it out"};
-  } else {
-    TROUPE_TRY(out.model, LlamaModel::create(std::move(opened.source), std::move(opened.config), settings, *out.driver));
-  }
+  out.text = std::move(files.text);
+  out.file = std::move(files.file);
   return out;
 }
 

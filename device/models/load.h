@@ -16,6 +16,8 @@
 #include "device/driver.h"
 #include "device/model.h"
 #include "device/models/chat_template.h"
+#include "device/models/model_config.h"
+#include "device/models/tensor_source.h"
 #include "device/models/tokenizer.h"
 #include "messages/error.h"
 
@@ -77,12 +79,26 @@ struct LoadedModel {
   ModelFileInfo file;
 };
 
+// A model's files, open: what models on several devices share. The weights are mapped read-only, so that models on host
+// devices compute from the same memory.
+struct ModelFiles {
+  std::shared_ptr<const TensorSource> source;
+  ModelConfig config;
+  TextSide text;
+  ModelFileInfo file;
+};
+
 // `path`: a .gguf file, or a folder with config.json, tokenizer.json and safetensors weights.
 // Errors: io_failed, not_found, bad_file, unsupported (an architecture or a format that this build does not have), each naming the
 // file and the place.
+Result<ModelFiles> open_files(const std::string& path);
+// A model on a device that the caller made, which outlives it: the host's, or, where the driver runs kernels, CUDA's. Errors: as
+// above, what the driver says, and unsupported: what the device does not do. The calling thread has bound the device.
+Result<std::unique_ptr<ModelDeviceFeed>> make_model(const ModelFiles& files, const LoadOptions& options, Driver& driver);
+
+// Both, with a host driver.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options = {});
-// The same on a driver that the caller made: the model is the host's, or, where the driver runs kernels, CUDA's. Then also what
-// the driver says, and unsupported: what the device does not do. The calling thread has bound the device.
+// The same on a driver that the caller made.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options, std::unique_ptr<Driver> driver);
 
 // Only the text side: no weights are touched.

@@ -183,7 +183,7 @@ const char* name(LoraTarget target) { return kNames[static_cast<std::size_t>(tar
 LoraShape lora_shape(const ModelConfig& c, LoraTarget target) {
   switch (target) {
     case LoraTarget::q:
-      return {c.q_width(), c.width};
+      return {c.q_rows(), c.width};
     case LoraTarget::k:
     case LoraTarget::v:
       return {c.kv_width(), c.width};
@@ -198,6 +198,15 @@ LoraShape lora_shape(const ModelConfig& c, LoraTarget target) {
   return {};
 }
 
+namespace {
+
+// Whether the matrix is one that recurrent layers do not have.
+bool attends(LoraTarget target) {
+  return target == LoraTarget::q || target == LoraTarget::k || target == LoraTarget::v || target == LoraTarget::o;
+}
+
+}  // namespace
+
 Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel tensors, const std::string& name, const ModelConfig& model) {
   const std::string where = name + "/adapter_config.json";
   TROUPE_TRY(auto value, parse_json(text, where));
@@ -209,7 +218,7 @@ Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel te
   for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
     auto& pairs = out.layers_.emplace_back();
     for (std::size_t i = 0; i < kLoraTargets; ++i) {
-      if (!settings.targets[i]) continue;
+      if (!settings.targets[i] || (model.is_recurrent(layer) && attends(static_cast<LoraTarget>(i)))) continue;
       const std::string module = fmt::format("model.layers.{}.{}.{}", layer, kNames[i].block, kNames[i].leaf);
       const std::string stem = "base_model.model." + module;
       const LoraShape shape = lora_shape(model, static_cast<LoraTarget>(i));

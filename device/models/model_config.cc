@@ -20,6 +20,8 @@ const char* name(Architecture architecture) {
       return "qwen2";
     case Architecture::qwen3:
       return "qwen3";
+    case Architecture::qwen3_5:
+      return "qwen3_5";
   }
   return "?";
 }
@@ -31,7 +33,7 @@ std::string shape_text(const std::vector<std::uint64_t>& dims) {
 }
 
 std::optional<Architecture> architecture_named(std::string_view text) {
-  for (const Architecture a : {Architecture::llama, Architecture::mistral, Architecture::qwen2, Architecture::qwen3}) {
+  for (const Architecture a : {Architecture::llama, Architecture::mistral, Architecture::qwen2, Architecture::qwen3, Architecture::qwen3_5}) {
     if (text == name(a)) return a;
   }
   return std::nullopt;
@@ -85,6 +87,18 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
       return bad(fmt::format("the llama3 RoPE scaling has original_max_position_embeddings {}; 1 or more is expected", s.original_context));
     }
   }
+  if (const std::uint32_t n = c.recurrent_layers(); n != 0) {
+    const DeltaShape& d = c.delta;
+    if (n == c.layers) return Error{ErrorCode::unsupported, where + ": every layer is recurrent; at least one with attention is expected"};
+    if (d.k_heads == 0 || d.v_heads % d.k_heads != 0) {
+      return bad(fmt::format("{} value heads of the recurrent layers are no multiple of {} key heads", d.v_heads, d.k_heads));
+    }
+    if (d.taps < 2 || d.taps > 16) return bad(fmt::format("a convolution of {} taps; 2 to 16 are expected", d.taps));
+    if (static_cast<std::uint64_t>(d.k_heads) * d.k_dim > kMostOfAnything || static_cast<std::uint64_t>(d.v_heads) * d.v_dim > kMostOfAnything) {
+      return bad(fmt::format("recurrent heads of {} x {} and {} x {} elements; at most {} are expected", d.k_heads, d.k_dim, d.v_heads, d.v_dim,
+                             kMostOfAnything));
+    }
+  }
   if (c.inv_freq.empty()) c.inv_freq = rope_frequencies(c.rope_theta, c.rotated, s);
   for (const double f : c.inv_freq) {
     if (!(f > 0.0) || !std::isfinite(f)) return bad(fmt::format("RoPE has a frequency of {}; positive numbers are expected", f));
@@ -124,16 +138,27 @@ Result<void> check_tensors(const TensorSource& source, const ModelConfig& c) {
     const char* name;
     std::vector<std::uint64_t> dims;
   };
+  const std::vector<Part> every{
+      {"attn_norm.weight", {c.width}},       {"ffn_norm.weight", {c.width}},     {"ffn_gate.weight", {c.width, c.ffn}},
+      {"ffn_up.weight", {c.width, c.ffn}},   {"ffn_down.weight", {c.ffn, c.width}},
+  };
   std::vector<Part> parts{
-      {"attn_norm.weight", {c.width}},
-      {"attn_q.weight", {c.width, c.q_width()}},
+      {"attn_q.weight", {c.width, c.q_rows()}},
       {"attn_k.weight", {c.width, c.kv_width()}},
       {"attn_v.weight", {c.width, c.kv_width()}},
       {"attn_output.weight", {c.q_width(), c.width}},
-      {"ffn_norm.weight", {c.width}},
-      {"ffn_gate.weight", {c.width, c.ffn}},
-      {"ffn_up.weight", {c.width, c.ffn}},
-      {"ffn_down.weight", {c.ffn, c.width}},
+  };
+  const DeltaShape& d = c.delta;
+  const std::vector<Part> recurrent{
+      {"attn_qkv.weight", {c.width, d.channels()}},
+      {"attn_gate.weight", {c.width, d.value_width()}},
+      {"ssm_alpha.weight", {c.width, d.v_heads}},
+      {"ssm_beta.weight", {c.width, d.v_heads}},
+      {"ssm_conv1d.weight", {d.taps, 1, d.channels()}},
+      {"ssm_a_log", {d.v_heads}},
+      {"ssm_dt.bias", {d.v_heads}},
+      {"ssm_norm.weight", {d.v_dim}},
+      {"ssm_out.weight", {d.value_width(), c.width}},
   };
   if (c.qkv_bias) {
     parts.push_back({"attn_q.bias", {c.q_width()}});
@@ -145,8 +170,10 @@ Result<void> check_tensors(const TensorSource& source, const ModelConfig& c) {
     parts.push_back({"attn_k_norm.weight", {c.head_dim}});
   }
   for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
-    for (const Part& p : parts) {
-      TROUPE_TRY(check_tensor(source, fmt::format("blk.{}.{}", layer, p.name), p.dims));
+    for (const auto* list : {&every, c.is_recurrent(layer) ? &recurrent : &parts}) {
+      for (const Part& p : *list) {
+        TROUPE_TRY(check_tensor(source, fmt::format("blk.{}.{}", layer, p.name), p.dims));
+      }
     }
   }
   return success();

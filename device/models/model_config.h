@@ -1,12 +1,15 @@
-// What a model's file says about its shape: one description of a family of decoders (Llama, Mistral, Qwen2, Qwen3) that
-// GGUF metadata and a config.json fill alike. All of them are RMSNorm, grouped-query attention with RoPE, a SiLU-gated
-// feed-forward and residual sums; what differs is an option here.
+// What a model's file says about its shape: one description of a family of decoders (Llama, Mistral, Qwen2, Qwen3, and the
+// text part of Qwen3.5) that GGUF metadata and a config.json fill alike. All of them are RMSNorm, grouped-query attention with
+// RoPE, a SiLU-gated feed-forward and residual sums; what differs is an option here. Qwen3.5 is hybrid: most of its layers are
+// recurrent (the gated delta rule), without attention.
 //
 // Invariants of what is answered: counts are 1 to 2^24, head_dim at most 2^16, heads is a multiple of kv_heads, rotated is even and at most
-// head_dim, inv_freq has rotated / 2 finite positive entries, ids are inside the vocabulary.
+// head_dim, inv_freq has rotated / 2 finite positive entries, ids are inside the vocabulary; of
+// recurrent layers v_heads is a multiple of k_heads, there are 2 to 16 taps, and not every layer is one.
 // Values only: any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +23,7 @@
 
 namespace troupe::device {
 
-enum class Architecture : std::uint8_t { llama, mistral, qwen2, qwen3 };
+enum class Architecture : std::uint8_t { llama, mistral, qwen2, qwen3, qwen3_5 };
 const char* name(Architecture architecture);  // "llama"
 
 // Which elements of a head RoPE turns together: 2i and 2i+1, or i and i + rotated/2. GGUF's `llama` stores q and k with
@@ -35,6 +38,17 @@ struct RopeScaling {
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
   double original_context = 0.0;  // llama3, positions
+};
+
+// Of the recurrent layers: heads and their sizes, and the taps of the causal convolution before them.
+struct DeltaShape {
+  std::uint32_t k_heads = 0;
+  std::uint32_t v_heads = 0;
+  std::uint32_t k_dim = 0;
+  std::uint32_t v_dim = 0;
+  std::uint32_t taps = 0;
+  std::uint32_t value_width() const { return v_heads * v_dim; }
+  std::uint32_t channels() const { return 2 * k_heads * k_dim + value_width(); }
 };
 
 struct ModelConfig {
@@ -57,12 +71,19 @@ struct ModelConfig {
   bool tied = false;      // the output matrix is the embedding, whether or not the file has another
   bool qkv_bias = false;  // attn_q.bias, attn_k.bias, attn_v.bias
   bool qk_norm = false;   // attn_q_norm.weight and attn_k_norm.weight, [head_dim], on each head before RoPE
+  bool gated_attention = false;   // attn_q has heads of q and of a gate in turn; the gate's sigmoid multiplies what was attended
+  bool norms_less_one = false;    // norms are stored as weight - 1, but those inside recurrent layers
+  std::vector<bool> recurrent;    // by layer; empty: none is
+  DeltaShape delta;               // of those that are
   std::vector<double> inv_freq;  // [rotated / 2], radians per position; scaling is applied
   std::vector<Token> eos_ids;    // each ends a reply; ascending
   std::optional<Token> bos_id;
 
   std::uint32_t q_width() const { return heads * head_dim; }
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
+  std::uint32_t q_rows() const { return gated_attention ? 2 * q_width() : q_width(); }  // of attn_q
+  bool is_recurrent(std::uint32_t layer) const { return !recurrent.empty() && recurrent[layer]; }
+  std::uint32_t recurrent_layers() const { return static_cast<std::uint32_t>(std::count(recurrent.begin(), recurrent.end(), true)); }
 };
 
 // bad_file, not_found: a key is missing or contradicts another, naming it; unsupported: another architecture, or a part

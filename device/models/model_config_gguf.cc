@@ -71,7 +71,7 @@ Result<ModelConfig> model_config_from_gguf(const GgufFile& file) {
   TROUPE_TRY(auto written, file.get_string("general.architecture"));
   const auto architecture = architecture_named(written);
   // Mistral's files say `llama`.
-  if (!architecture || *architecture == Architecture::mistral) {
+  if (!architecture || *architecture == Architecture::mistral || *architecture == Architecture::qwen3_5) {
     return Error{ErrorCode::unsupported,
                  fmt::format("{}: architecture '{}'; 'llama', 'qwen2' and 'qwen3' are supported", file.path(), written.substr(0, 40))};
   }

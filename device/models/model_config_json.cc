@@ -1,4 +1,5 @@
-// The fields of config.json are those of transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config.
+// The fields of config.json are those of transformers' LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config and
+// Qwen3_5TextConfig; the last stands alone, or as `text_config` in a Qwen3_5Config, whose vision part is not read.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,12 +17,15 @@ namespace {
 Error unsupported(const JsonFields& f, const std::string& what) { return {ErrorCode::unsupported, f.where() + ": " + what}; }
 
 Result<Architecture> read_architecture(const JsonFields& f) {
-  constexpr const char* kKnown = "'llama', 'mistral', 'qwen2' and 'qwen3' are supported";
+  constexpr const char* kKnown = "'llama', 'mistral', 'qwen2', 'qwen3' and 'qwen3_5_text' are supported";
   TROUPE_TRY(auto type, f.string("model_type"));
-  const auto architecture = architecture_named(type);
+  const bool whole = type == "qwen3_5" && f.has("text_config");
+  const auto architecture = type == "qwen3_5_text" || whole ? Architecture::qwen3_5
+                            : type == "qwen3_5"             ? std::nullopt
+                                                            : architecture_named(type);
   if (!architecture) return unsupported(f, fmt::format("field 'model_type' is {}; {}", shown_json(*f.find("model_type")), kKnown));
-  constexpr const char* kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
-  const char* const expected = kClasses[static_cast<std::size_t>(*architecture)];
+  constexpr const char* kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3_5ForCausalLM"};
+  const char* const expected = whole ? "Qwen3_5ForConditionalGeneration" : kClasses[static_cast<std::size_t>(*architecture)];
   if (const json::value* v = f.find("architectures")) {
     if (!v->is_array()) return f.bad("architectures", "an array of strings");
     // Another class on the same decoder has another head.
@@ -38,7 +42,7 @@ Result<Architecture> read_architecture(const JsonFields& f) {
 Result<void> read_rope(const JsonFields& f, ModelConfig& c) {
   const bool today = f.has("rope_parameters");
   TROUPE_TRY(c.rope_theta, f.number_or("rope_theta", 10000.0));
-  TROUPE_TRY(auto part, f.number_or("partial_rotary_factor", 1.0));
+  TROUPE_TRY(auto part, f.number_or("partial_rotary_factor", c.architecture == Architecture::qwen3_5 ? 0.25 : 1.0));
   const char* const key = today ? "rope_parameters" : "rope_scaling";
   if (f.has(key)) {
     TROUPE_TRY(auto rope, f.object(key));
@@ -63,6 +67,30 @@ Result<void> read_rope(const JsonFields& f, ModelConfig& c) {
   }
   if (!(part > 0.0) || !(part <= 1.0)) return f.bad("partial_rotary_factor", "a number above 0, at most 1,");
   c.rotated = static_cast<std::uint32_t>(part * c.head_dim);
+  return success();
+}
+
+// Which layers are recurrent, and their shape. Positions of text are one number in all three parts of the interleaved RoPE.
+Result<void> read_recurrent(const JsonFields& f, ModelConfig& c) {
+  TROUPE_TRY(auto gated, f.boolean_or("attn_output_gate", true));
+  if (!gated) return unsupported(f, "field 'attn_output_gate' is false; attention with an output gate is supported");
+  c.gated_attention = c.norms_less_one = true;
+  TROUPE_TRY(auto interval, f.count_or("full_attention_interval", 1, kMostOfAnything, 4));
+  for (std::uint32_t i = 0; i < c.layers; ++i) c.recurrent.push_back((i + 1) % interval != 0);
+  if (const json::value* v = f.find("layer_types")) {
+    constexpr const char* kExpected = "an array of 'full_attention' and 'linear_attention', one a layer,";
+    if (!v->is_array() || v->get_array().size() != c.layers) return f.bad("layer_types", kExpected);
+    for (std::uint32_t i = 0; i < c.layers; ++i) {
+      const json::value& kind = v->get_array()[i];
+      c.recurrent[i] = kind == "linear_attention";
+      if (!c.recurrent[i] && kind != "full_attention") return f.bad("layer_types", kExpected);
+    }
+  }
+  TROUPE_TRY(c.delta.k_heads, f.count_or("linear_num_key_heads", 1, kMostOfAnything, 16));
+  TROUPE_TRY(c.delta.v_heads, f.count_or("linear_num_value_heads", 1, kMostOfAnything, 32));
+  TROUPE_TRY(c.delta.k_dim, f.count_or("linear_key_head_dim", 1, kMostHeadDim, 128));
+  TROUPE_TRY(c.delta.v_dim, f.count_or("linear_value_head_dim", 1, kMostHeadDim, 128));
+  TROUPE_TRY(c.delta.taps, f.count_or("linear_conv_kernel_dim", 1, kMostHeadDim, 4));
   return success();
 }
 
@@ -113,12 +141,10 @@ Result<void> read_eos(const JsonFields& f, ModelConfig& c) {
 
 }  // namespace
 
-Result<ModelConfig> model_config_from_json(std::string_view config, std::string_view generation_config, const std::string& folder) {
-  TROUPE_TRY(auto value, parse_json(config, folder + "/config.json"));
-  TROUPE_TRY(auto f, JsonFields::of(value, folder + "/config.json"));
-  ModelConfig c;
-  c.name = folder;
-  TROUPE_TRY(c.architecture, read_architecture(f));
+namespace {
+
+// `f`: the decoder's own fields.
+Result<void> read_decoder(const JsonFields& f, ModelConfig& c) {
   if (f.has("quantization_config")) {
     return unsupported(f, "field 'quantization_config': quantized safetensors are not supported; take F32, F16 or BF16 weights, or a GGUF file");
   }
@@ -140,13 +166,36 @@ Result<ModelConfig> model_config_from_json(std::string_view config, std::string_
   c.eps = static_cast<float>(eps);
   TROUPE_TRY(c.tied, f.boolean_or("tie_word_embeddings", false));
   c.qkv_bias = c.architecture == Architecture::qwen2;
-  c.qk_norm = c.architecture == Architecture::qwen3;
+  c.qk_norm = c.architecture == Architecture::qwen3 || c.architecture == Architecture::qwen3_5;
   c.rope_pairs = RopePairs::halves;
   TROUPE_TRY(read_rope(f, c));
-  TROUPE_TRY(read_window(f, c));
+  if (c.architecture == Architecture::qwen3_5) {
+    TROUPE_TRY(read_recurrent(f, c));
+  } else {
+    TROUPE_TRY(read_window(f, c));
+  }
   TROUPE_TRY(read_eos(f, c));
   if (f.has("bos_token_id")) {
     TROUPE_TRY(c.bos_id, f.count("bos_token_id", 0, c.vocab - 1));
+  }
+  return success();
+}
+
+}  // namespace
+
+Result<ModelConfig> model_config_from_json(std::string_view config, std::string_view generation_config, const std::string& folder) {
+  TROUPE_TRY(auto value, parse_json(config, folder + "/config.json"));
+  TROUPE_TRY(auto f, JsonFields::of(value, folder + "/config.json"));
+  ModelConfig c;
+  c.name = folder;
+  TROUPE_TRY(c.architecture, read_architecture(f));
+  if (c.architecture == Architecture::qwen3_5 && f.has("text_config")) {
+    TROUPE_TRY(auto text, f.object("text_config"));
+    TROUPE_TRY(read_decoder(text, c));
+    TROUPE_TRY(c.tied, f.boolean_or("tie_word_embeddings", c.tied));  // the head is the whole's
+    TROUPE_TRY(read_eos(f, c));
+  } else {
+    TROUPE_TRY(read_decoder(f, c));
   }
   if (!generation_config.empty()) {
     TROUPE_TRY(auto more, parse_json(generation_config, folder + "/generation_config.json"));

@@ -102,10 +102,19 @@ std::string gguf_tensor_name(std::string_view name) {
   };
   constexpr Pair kWhole[] = {{"model.embed_tokens.weight", "token_embd.weight"}, {"model.norm.weight", "output_norm.weight"},
                              {"lm_head.weight", "output.weight"}};
+  // Qwen3.5's text part inside the whole: model.language_model.layers.0. ...
+  constexpr std::string_view kModel = "model.", kNested = "model.language_model.";
+  std::string flat;
+  if (name.starts_with(kNested)) name = flat = std::string(kModel) + std::string(name.substr(kNested.size()));
+  constexpr Pair kBare[] = {{"linear_attn.A_log", "ssm_a_log"}, {"linear_attn.dt_bias", "ssm_dt.bias"}};
   constexpr Pair kParts[] = {{"input_layernorm", "attn_norm"},      {"post_attention_layernorm", "ffn_norm"}, {"self_attn.q_proj", "attn_q"},
                              {"self_attn.k_proj", "attn_k"},        {"self_attn.v_proj", "attn_v"},           {"self_attn.o_proj", "attn_output"},
                              {"self_attn.q_norm", "attn_q_norm"},   {"self_attn.k_norm", "attn_k_norm"},      {"mlp.gate_proj", "ffn_gate"},
-                             {"mlp.up_proj", "ffn_up"},             {"mlp.down_proj", "ffn_down"}};
+                             {"mlp.up_proj", "ffn_up"},             {"mlp.down_proj", "ffn_down"},
+                             {"linear_attn.in_proj_qkv", "attn_qkv"}, {"linear_attn.in_proj_z", "attn_gate"},
+                             {"linear_attn.in_proj_a", "ssm_alpha"},  {"linear_attn.in_proj_b", "ssm_beta"},
+                             {"linear_attn.conv1d", "ssm_conv1d"},    {"linear_attn.norm", "ssm_norm"},
+                             {"linear_attn.out_proj", "ssm_out"}};
   for (const Pair& p : kWhole) {
     if (name == p.theirs) return std::string(p.gguf);
   }
@@ -115,6 +124,9 @@ std::string gguf_tensor_name(std::string_view name) {
   const std::size_t dot = rest.find_first_not_of("0123456789");
   const std::size_t last = rest.rfind('.');
   if (dot == 0 || dot == std::string_view::npos || rest[dot] != '.' || last <= dot) return std::string(name);
+  for (const Pair& p : kBare) {
+    if (rest.substr(dot + 1) == p.theirs) return fmt::format("blk.{}.{}", rest.substr(0, dot), p.gguf);
+  }
   const std::string_view part = rest.substr(dot + 1, last - dot - 1), kind = rest.substr(last + 1);
   if (kind != "weight" && kind != "bias") return std::string(name);
   for (const Pair& p : kParts) {

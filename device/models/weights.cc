@@ -75,22 +75,49 @@ Result<kernels::Weight> matrix(const TensorSource& source, std::string_view name
   return kernels::Weight{t->data, *stored, rows, cols};
 }
 
-Result<const float*> vector(const TensorSource& source, std::string_view name, std::uint32_t n, OwnedFloats& owned) {
-  const std::string expected = fmt::format("vector [{}] in F32, F16 or BF16", n);
+namespace {
+
+Result<const StoredTensor*> narrow_tensor(const TensorSource& source, std::string_view name, const std::vector<std::uint64_t>& dims) {
+  std::string wanted;
+  std::size_t n = 1;
+  for (const std::uint64_t d : dims) {
+    wanted += fmt::format("{}{}", wanted.empty() ? "" : ", ", d);
+    n *= d;
+  }
+  const std::string expected = fmt::format("{} [{}] in F32, F16 or BF16", dims.size() == 1 ? "vector" : "tensor", wanted);
   const StoredTensor* t = source.tensor(name);
   if (t == nullptr) return missing(source, name, expected);
   const bool wide = t->type == TensorType::F32, narrow = t->type == TensorType::F16 || t->type == TensorType::BF16;
-  if (!(wide || narrow) || t->dims.size() != 1 || t->dims[0] != n || t->bytes != (wide ? 4u : 2u) * std::size_t{n}) {
-    return misshaped(source, *t, expected);
-  }
-  if (wide) return reinterpret_cast<const float*>(t->data);
+  if (!(wide || narrow) || t->dims != dims || t->bytes != (wide ? 4u : 2u) * n) return misshaped(source, *t, expected);
+  return t;
+}
+
+float* convert(const StoredTensor& t, OwnedFloats& owned) {
+  const std::size_t n = t.bytes / (t.type == TensorType::F32 ? 4 : 2);
   auto floats = std::make_unique<float[]>(n);
-  for (std::uint32_t i = 0; i < n; ++i) {
-    std::uint16_t stored = 0;
-    std::memcpy(&stored, t->data + std::size_t{2} * i, sizeof stored);
-    floats[i] = t->type == TensorType::F16 ? kernels::half_to_float(stored) : std::bit_cast<float>(std::uint32_t{stored} << 16);
+  if (t.type == TensorType::F32) {
+    std::memcpy(floats.get(), t.data, t.bytes);
+  } else {
+    for (std::size_t i = 0; i < n; ++i) {
+      std::uint16_t stored = 0;
+      std::memcpy(&stored, t.data + 2 * i, sizeof stored);
+      floats[i] = t.type == TensorType::F16 ? kernels::half_to_float(stored) : std::bit_cast<float>(std::uint32_t{stored} << 16);
+    }
   }
   return owned.emplace_back(std::move(floats)).get();
+}
+
+}  // namespace
+
+Result<const float*> vector(const TensorSource& source, std::string_view name, std::uint32_t n, OwnedFloats& owned) {
+  TROUPE_TRY(const StoredTensor* t, narrow_tensor(source, name, {n}));
+  if (t->type == TensorType::F32) return reinterpret_cast<const float*>(t->data);
+  return convert(*t, owned);
+}
+
+Result<float*> floats(const TensorSource& source, std::string_view name, const std::vector<std::uint64_t>& dims, OwnedFloats& owned) {
+  TROUPE_TRY(const StoredTensor* t, narrow_tensor(source, name, dims));
+  return convert(*t, owned);
 }
 
 }  // namespace troupe::device

@@ -22,4 +22,8 @@ Result<kernels::Weight> matrix(const TensorSource& source, std::string_view name
 // A vector of n elements in F32, such as a norm's gains: a view, or converted from F16 or BF16 into `owned`.
 Result<const float*> vector(const TensorSource& source, std::string_view name, std::uint32_t n, OwnedFloats& owned);
 
+// A small tensor's elements in F32, as they lie in the file, always converted into `owned`: for whoever changes them.
+// Errors as vector().
+Result<float*> floats(const TensorSource& source, std::string_view name, const std::vector<std::uint64_t>& dims, OwnedFloats& owned);
+
 }  // namespace troupe::device

@@ -38,8 +38,9 @@ void launch(void (*kernel)(P...), Grid grid, unsigned threads, CudaStream stream
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
   kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
 #else
-  simt::launch_on(stream, {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)}, {threads, 1, 1},
-                  [=] { kernel(arguments...); });
+  simt::launch_on(
+      stream, {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)}, {threads, 1, 1},
+      [kernel, ... seen = simt::as_seen_by_device(arguments)] { kernel(seen...); }, simt::touched<P...>(arguments...));
 #endif
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/host/argmax.h"
 #include "kernels/host/attention.h"
+#include "kernels/host/delta_rule.h"
 #include "kernels/host/feed.h"
 #include "kernels/host/kv_layout.h"
 #include "kernels/host/lora.h"
@@ -35,6 +36,10 @@ class HostKernels final : public Kernels {
         attention_(kernels::attention(o.target, !o.exact)),
         rms_norm_(kernels::rms_norm(o.target)),
         silu_mul_(kernels::silu_mul(o.target)),
+        causal_conv_(kernels::causal_conv(o.target)),
+        delta_rule_(kernels::delta_rule(o.target)),
+        sigmoid_mul_(kernels::sigmoid_mul(o.target)),
+        first_tokens_(o.max_rows),
         scores_stride_(round_up(o.max_context, 16) + o.block_size + 16),
         scores_(pool_.threads() * std::min<std::size_t>(o.max_group, 4) * scores_stride_) {}
 
@@ -130,10 +135,50 @@ class HostKernels final : public Kernels {
     });
   }
 
+  bool has_recurrent() const override { return true; }
+
+  void causal_conv(const RecurrentArgs& a, const RecurrentStates& states) override {
+    constexpr std::uint32_t kPiece = 256;
+    const std::uint32_t channels = states.channels(), pieces = (channels + kPiece - 1) / kPiece;
+    find_first_tokens(a.rows, a.n_rows);
+    split(std::size_t{a.n_rows} * pieces, [&](std::size_t item) {
+      const auto r = static_cast<std::uint32_t>(item / pieces), begin = static_cast<std::uint32_t>(item % pieces) * kPiece;
+      causal_conv_(a, states, r, first_tokens_[r], begin, std::min(begin + kPiece, channels));
+    });
+  }
+
+  void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) override {
+    const std::size_t h = heads;
+    split(n_tokens, [&](std::size_t t) { kernels::delta_gates(a + t * h, b + t * h, rate, dt_bias, heads); });
+  }
+
+  void delta_rule(const RecurrentArgs& a, const RecurrentStates& states) override {
+    const std::uint32_t strips = states.strips(), pieces = states.v_heads * strips;
+    find_first_tokens(a.rows, a.n_rows);
+    split(std::size_t{a.n_rows} * pieces, [&](std::size_t item) {
+      const auto r = static_cast<std::uint32_t>(item / pieces), piece = static_cast<std::uint32_t>(item % pieces);
+      delta_rule_(a, states, r, first_tokens_[r], piece / strips, piece % strips);
+    });
+  }
+
+  void split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first, std::size_t stride,
+                   float* second) override {
+    const std::size_t bytes = width * sizeof(float);
+    split(n_tokens, [&](std::size_t t) {
+      const float* pair = from + t * n_heads * 2 * width;
+      for (std::size_t h = 0; h < n_heads; ++h, pair += 2 * width) {
+        std::memcpy(first + t * stride + h * width, pair, bytes);
+        std::memcpy(second + (t * n_heads + h) * width, pair + width, bytes);
+      }
+    });
+  }
+
+  void sigmoid_mul(float* x, const float* gate, std::size_t n) override {
+    in_pieces(n, [&](std::size_t at, std::size_t count) { sigmoid_mul_(x + at, gate + at, count); });
+  }
+
   void silu_mul(float* gate, const float* up, std::size_t n) override {
-    constexpr std::size_t kPiece = 4096;
-    const std::size_t pieces = (n + kPiece - 1) / kPiece;
-    split(pieces, [&](std::size_t p) { silu_mul_(gate + p * kPiece, up + p * kPiece, std::min(kPiece, n - p * kPiece)); });
+    in_pieces(n, [&](std::size_t at, std::size_t count) { silu_mul_(gate + at, up + at, count); });
   }
 
   void gather_outputs(const StepRow* rows, std::uint32_t n_rows, const float* x, std::uint32_t width, float* out) override {
@@ -168,6 +213,15 @@ class HostKernels final : public Kernels {
   std::byte* block_at(const KvCache& kv, std::uint32_t layer, std::uint32_t block) const {
     return static_cast<std::byte*>(kv.data) + KvLayout(kv).at(layer, block, 0) * element_bytes();
   }
+  void find_first_tokens(const StepRow* rows, std::uint32_t n_rows) {
+    std::size_t token = 0;
+    for (std::uint32_t r = 0; r < n_rows; token += rows[r++].n_tokens) first_tokens_[r] = token;
+  }
+  template <class F>
+  void in_pieces(std::size_t n, F&& f) {
+    constexpr std::size_t kPiece = 4096;
+    split((n + kPiece - 1) / kPiece, [&](std::size_t p) { f(p * kPiece, std::min(kPiece, n - p * kPiece)); });
+  }
   template <class F>
   void split(std::size_t n, F&& f) {
     if (n <= kSerialRows) {
@@ -185,6 +239,10 @@ class HostKernels final : public Kernels {
   Attention attention_;
   RmsNorm rms_norm_;
   SiluMul silu_mul_;
+  CausalConv causal_conv_;
+  DeltaRule delta_rule_;
+  SigmoidMul sigmoid_mul_;
+  std::vector<std::size_t> first_tokens_;  // by row
   std::size_t scores_stride_;
   std::vector<float> scores_;
 };

@@ -8,9 +8,9 @@
 #include "messages/error.h"
 #include "messages/ids.h"
 #include "messages/lora.h"
+#include "messages/protocol/requests.h"
 #include "messages/shared.h"
 #include "messages/trace_ctx.h"
-#include "messages/protocol/requests.h"
 
 namespace troupe {
 
@@ -103,21 +103,66 @@ struct LoraReply {
   DeviceError error;
 };
 
-template <class I> auto inspect(I& f, LoraSubmit& x) { return f(x.ctx, x.id, x.command, x.replica, x.image); }
-template <class I> auto inspect(I& f, LoraAnswer& x) { return f(x.ctx, x.id, x.ack, x.error, x.replica); }
-template <class I> auto inspect(I& f, LoraBound& x) { return f(x.ctx, x.request, x.command, x.replica); }
-template <class I> auto inspect(I& f, FetchAdapter& x) { return f(x.ctx, x.id, x.name, x.replica); }
-template <class I> auto inspect(I& f, AdapterFetched& x) { return f(x.ctx, x.id, x.image, x.error, x.replica); }
-template <class I> auto inspect(I& f, LoadAdapter& x) { return f(x.ctx, x.id, x.slot, x.path, x.image); }
-template <class I> auto inspect(I& f, AdapterLoaded& x) { return f(x.ctx, x.id, x.error); }
-template <class I> auto inspect(I& f, ReadAdapter& x) { return f(x.ctx, x.id, x.slot); }
-template <class I> auto inspect(I& f, AdapterRead& x) { return f(x.ctx, x.id, x.image, x.error); }
-template <class I> auto inspect(I& f, LoraHold& x) { return f(x.ctx, x.adapter, x.until); }
-template <class I> auto inspect(I& f, LoraResume& x) { return f(x.ctx, x.adapter, x.gone); }
-template <class I> auto inspect(I& f, Lora& x) { return f(x.ctx, x.command, x.show, x.hide, x.withdraw); }
-template <class I> auto inspect(I& f, ChangeTable& x) { return f(x.ctx, x.show, x.hide); }
-template <class I> auto inspect(I& f, TableChanged& x) { return f(x.ctx, x.error); }
-template <class I> auto inspect(I& f, LoraReply& x) { return f(x.ctx, x.ack, x.error); }
+template <class I>
+auto inspect(I& f, LoraSubmit& x) {
+  return f(x.ctx, x.id, x.command, x.replica, x.image);
+}
+template <class I>
+auto inspect(I& f, LoraAnswer& x) {
+  return f(x.ctx, x.id, x.ack, x.error, x.replica);
+}
+template <class I>
+auto inspect(I& f, LoraBound& x) {
+  return f(x.ctx, x.request, x.command, x.replica);
+}
+template <class I>
+auto inspect(I& f, FetchAdapter& x) {
+  return f(x.ctx, x.id, x.name, x.replica);
+}
+template <class I>
+auto inspect(I& f, AdapterFetched& x) {
+  return f(x.ctx, x.id, x.image, x.error, x.replica);
+}
+template <class I>
+auto inspect(I& f, LoadAdapter& x) {
+  return f(x.ctx, x.id, x.slot, x.path, x.image);
+}
+template <class I>
+auto inspect(I& f, AdapterLoaded& x) {
+  return f(x.ctx, x.id, x.error);
+}
+template <class I>
+auto inspect(I& f, ReadAdapter& x) {
+  return f(x.ctx, x.id, x.slot);
+}
+template <class I>
+auto inspect(I& f, AdapterRead& x) {
+  return f(x.ctx, x.id, x.image, x.error);
+}
+template <class I>
+auto inspect(I& f, LoraHold& x) {
+  return f(x.ctx, x.adapter, x.until);
+}
+template <class I>
+auto inspect(I& f, LoraResume& x) {
+  return f(x.ctx, x.adapter, x.gone);
+}
+template <class I>
+auto inspect(I& f, Lora& x) {
+  return f(x.ctx, x.command, x.show, x.hide, x.withdraw);
+}
+template <class I>
+auto inspect(I& f, ChangeTable& x) {
+  return f(x.ctx, x.show, x.hide);
+}
+template <class I>
+auto inspect(I& f, TableChanged& x) {
+  return f(x.ctx, x.error);
+}
+template <class I>
+auto inspect(I& f, LoraReply& x) {
+  return f(x.ctx, x.ack, x.error);
+}
 
 std::string label(const LoraSubmit& x);
 std::string label(const LoraAnswer& x);

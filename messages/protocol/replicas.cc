@@ -10,13 +10,20 @@ using namespace protocol_text;
 
 const char* name(ReplicaState state) {
   switch (state) {
-    case ReplicaState::starting: return "starting";
-    case ReplicaState::up: return "up";
-    case ReplicaState::draining: return "draining";
-    case ReplicaState::drained: return "drained";
-    case ReplicaState::lost: return "lost";
-    case ReplicaState::waiting: return "waiting";
-    case ReplicaState::failed: return "failed";
+    case ReplicaState::starting:
+      return "starting";
+    case ReplicaState::up:
+      return "up";
+    case ReplicaState::draining:
+      return "draining";
+    case ReplicaState::drained:
+      return "drained";
+    case ReplicaState::lost:
+      return "lost";
+    case ReplicaState::waiting:
+      return "waiting";
+    case ReplicaState::failed:
+      return "failed";
   }
   return "?";
 }
@@ -34,9 +41,7 @@ std::string label(const DrainReplica& x) { return fmt::format("DrainReplica r{}"
 std::string label(const UndrainReplica& x) { return fmt::format("UndrainReplica r{}", x.index); }
 std::string label(const ReplicaAnswer& x) { return or_error(fmt::format("ReplicaAnswer r{}", x.index), x.error, "ok"); }
 std::string label(const AskReplicas&) { return "AskReplicas"; }
-std::string label(const ReplicaStatus& x) {
-  return fmt::format("{} {} {} live={}", label(x.replica), x.name, name(x.state), x.live);
-}
+std::string label(const ReplicaStatus& x) { return fmt::format("{} {} {} live={}", label(x.replica), x.name, name(x.state), x.live); }
 std::string label(const ReplicaList& x) { return fmt::format("ReplicaList{{n={}, waiting={}}}", x.replicas.size(), x.waiting); }
 
 }  // namespace troupe

@@ -17,9 +17,9 @@ enum class ReplicaState : std::uint8_t {
   up,
   draining,  // nothing more is placed there, and some requests run
   drained,
-  lost,      // fenced; its requests are being moved, and it is stopped
-  waiting,   // for its next start
-  failed,    // given up: too many starts within the window
+  lost,     // fenced; its requests are being moved, and it is stopped
+  waiting,  // for its next start
+  failed,   // given up: too many starts within the window
 };
 const char* name(ReplicaState state);
 
@@ -93,7 +93,7 @@ struct AskReplicas {  // runtime -> dispatcher; answered by ReplicaList with the
 struct ReplicaStatus {
   ReplicaRef replica;
   ReplicaState state = ReplicaState::starting;
-  std::string name;              // "host:0", "cuda:1", "node-a/host:0"
+  std::string name;  // "host:0", "cuda:1", "node-a/host:0"
   std::string arithmetic_id{};
   std::uint32_t live = 0;         // requests that the dispatcher has placed there
   std::uint64_t outstanding = 0;  // of those: prompt and output, at most
@@ -109,24 +109,59 @@ struct ReplicaList {
   std::uint32_t waiting = 0;  // requests that are on no replica
 };
 
-template <class I> auto inspect(I& f, ReplicaLost& x) { return f(x.ctx, x.replica, x.error); }
-template <class I> auto inspect(I& f, AskReport& x) { return f(x.ctx, x.replica); }
-template <class I> auto inspect(I& f, ReplicaReport& x) {
+template <class I>
+auto inspect(I& f, ReplicaLost& x) {
+  return f(x.ctx, x.replica, x.error);
+}
+template <class I>
+auto inspect(I& f, AskReport& x) {
+  return f(x.ctx, x.replica);
+}
+template <class I>
+auto inspect(I& f, ReplicaReport& x) {
   return f(x.ctx, x.replica, x.facts, x.waiting, x.running, x.in_flight, x.steps, x.steps_ahead, x.settled, x.tokens, x.outstanding,
            x.since_settled);
 }
-template <class I> auto inspect(I& f, StartReplica& x) { return f(x.ctx, x.replica); }
-template <class I> auto inspect(I& f, StopReplica& x) { return f(x.ctx, x.replica); }
-template <class I> auto inspect(I& f, ReplicaUp& x) { return f(x.ctx, x.replica, x.arithmetic_id); }
-template <class I> auto inspect(I& f, ReplicaDown& x) { return f(x.ctx, x.replica, x.error); }
-template <class I> auto inspect(I& f, DrainReplica& x) { return f(x.ctx, x.id, x.index); }
-template <class I> auto inspect(I& f, UndrainReplica& x) { return f(x.ctx, x.id, x.index); }
-template <class I> auto inspect(I& f, ReplicaAnswer& x) { return f(x.ctx, x.id, x.index, x.error); }
-template <class I> auto inspect(I& f, AskReplicas& x) { return f(x.ctx, x.id); }
-template <class I> auto inspect(I& f, ReplicaStatus& x) {
+template <class I>
+auto inspect(I& f, StartReplica& x) {
+  return f(x.ctx, x.replica);
+}
+template <class I>
+auto inspect(I& f, StopReplica& x) {
+  return f(x.ctx, x.replica);
+}
+template <class I>
+auto inspect(I& f, ReplicaUp& x) {
+  return f(x.ctx, x.replica, x.arithmetic_id);
+}
+template <class I>
+auto inspect(I& f, ReplicaDown& x) {
+  return f(x.ctx, x.replica, x.error);
+}
+template <class I>
+auto inspect(I& f, DrainReplica& x) {
+  return f(x.ctx, x.id, x.index);
+}
+template <class I>
+auto inspect(I& f, UndrainReplica& x) {
+  return f(x.ctx, x.id, x.index);
+}
+template <class I>
+auto inspect(I& f, ReplicaAnswer& x) {
+  return f(x.ctx, x.id, x.index, x.error);
+}
+template <class I>
+auto inspect(I& f, AskReplicas& x) {
+  return f(x.ctx, x.id);
+}
+template <class I>
+auto inspect(I& f, ReplicaStatus& x) {
   return f(x.replica, x.state, x.name, x.arithmetic_id, x.live, x.outstanding, x.report, x.adapters, x.tries, x.error);
 }
-template <class I> auto inspect(I& f, ReplicaList& x) { return f(x.ctx, x.id, x.replicas, x.waiting); }
+template <class I>
+auto inspect(I& f, ReplicaList& x) {
+  return f(x.ctx, x.id, x.replicas, x.waiting);
+}
 
 std::string label(const ReplicaLost& x);
 std::string label(const AskReport& x);

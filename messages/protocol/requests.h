@@ -38,12 +38,12 @@ struct Admit {
   std::uint64_t seed = 0;
   AdapterRef adapter{};  // what the request is bound to, for its whole life
   Error error{};         // it ends with this, at once: there is no such adapter
-  bool parked = false;  // it was cancelled, or its deadline passed, while it waited for an adapter: the reason follows
-  TimeNs waited = 0;    // of that, since its submission
+  bool parked = false;   // it was cancelled, or its deadline passed, while it waited for an adapter: the reason follows
+  TimeNs waited = 0;     // of that, since its submission
   ReplicaRef replica{};
   std::uint32_t attempt = 0;
   std::vector<Token> output{};
-  bool other_arithmetic = false;     // part of the output comes from a replica whose bits may differ
+  bool other_arithmetic = false;      // part of the output comes from a replica whose bits may differ
   std::uint64_t adapter_command = 0;  // with output: the LoraSubmit that loaded the adapter it came from; 0 = the base model
 };
 struct Cancel {  // by client id, runtime -> dispatcher; answered by CancelReply
@@ -117,28 +117,83 @@ struct Delivered {
   std::vector<Placed> requests;
 };
 
-template <class I> auto inspect(I& f, Submit& x) { return f(x.ctx, x.request, x.drawn_seed); }
-template <class I> auto inspect(I& f, SubmitReply& x) { return f(x.ctx, x.request, x.error, x.retry_after); }
-template <class I> auto inspect(I& f, Placed& x) { return f(x.id, x.attempt); }
-template <class I> auto inspect(I& f, Admit& x) {
+template <class I>
+auto inspect(I& f, Submit& x) {
+  return f(x.ctx, x.request, x.drawn_seed);
+}
+template <class I>
+auto inspect(I& f, SubmitReply& x) {
+  return f(x.ctx, x.request, x.error, x.retry_after);
+}
+template <class I>
+auto inspect(I& f, Placed& x) {
+  return f(x.id, x.attempt);
+}
+template <class I>
+auto inspect(I& f, Admit& x) {
   return f(x.ctx, x.id, x.request, x.seed, x.adapter, x.error, x.parked, x.waited, x.replica, x.attempt, x.output, x.other_arithmetic,
            x.adapter_command);
 }
-template <class I> auto inspect(I& f, Cancel& x) { return f(x.ctx, x.client); }
-template <class I> auto inspect(I& f, CancelRequest& x) { return f(x.ctx, x.id, x.replica); }
-template <class I> auto inspect(I& f, CancelReply& x) { return f(x.ctx, x.id, x.outcome, x.tokens, x.replica); }
-template <class I> auto inspect(I& f, Ended& x) { return f(x.ctx, x.requests, x.replica); }
-template <class I> auto inspect(I& f, Drain& x) { return f(x.ctx, x.replica); }
-template <class I> auto inspect(I& f, Drained& x) { return f(x.ctx, x.replica); }
-template <class I> auto inspect(I& f, Halt& x) { return f(x.ctx, x.error); }
-template <class I> auto inspect(I& f, Tick& x) { return f(x.ctx); }
-template <class I> auto inspect(I& f, SetTimer& x) { return f(x.at); }
-template <class I> auto inspect(I& f, Reclaim& x) { return f(x.ctx, x.requests); }
-template <class I> auto inspect(I& f, ReclaimedRequest& x) { return f(x.id, x.attempt, x.output, x.ended); }
-template <class I> auto inspect(I& f, Reclaimed& x) { return f(x.ctx, x.requests); }
-template <class I> auto inspect(I& f, EndRequests& x) { return f(x.ctx, x.finishes); }
-template <class I> auto inspect(I& f, Delivered& x) { return f(x.ctx, x.requests); }
-template <class I> auto inspect(I& f, Deliver& x) { return f(x.ctx, x.batch); }
+template <class I>
+auto inspect(I& f, Cancel& x) {
+  return f(x.ctx, x.client);
+}
+template <class I>
+auto inspect(I& f, CancelRequest& x) {
+  return f(x.ctx, x.id, x.replica);
+}
+template <class I>
+auto inspect(I& f, CancelReply& x) {
+  return f(x.ctx, x.id, x.outcome, x.tokens, x.replica);
+}
+template <class I>
+auto inspect(I& f, Ended& x) {
+  return f(x.ctx, x.requests, x.replica);
+}
+template <class I>
+auto inspect(I& f, Drain& x) {
+  return f(x.ctx, x.replica);
+}
+template <class I>
+auto inspect(I& f, Drained& x) {
+  return f(x.ctx, x.replica);
+}
+template <class I>
+auto inspect(I& f, Halt& x) {
+  return f(x.ctx, x.error);
+}
+template <class I>
+auto inspect(I& f, Tick& x) {
+  return f(x.ctx);
+}
+template <class I>
+auto inspect(I& f, SetTimer& x) {
+  return f(x.at);
+}
+template <class I>
+auto inspect(I& f, Reclaim& x) {
+  return f(x.ctx, x.requests);
+}
+template <class I>
+auto inspect(I& f, ReclaimedRequest& x) {
+  return f(x.id, x.attempt, x.output, x.ended);
+}
+template <class I>
+auto inspect(I& f, Reclaimed& x) {
+  return f(x.ctx, x.requests);
+}
+template <class I>
+auto inspect(I& f, EndRequests& x) {
+  return f(x.ctx, x.finishes);
+}
+template <class I>
+auto inspect(I& f, Delivered& x) {
+  return f(x.ctx, x.requests);
+}
+template <class I>
+auto inspect(I& f, Deliver& x) {
+  return f(x.ctx, x.batch);
+}
 
 std::string label(const Submit& x);
 std::string label(const SubmitReply& x);

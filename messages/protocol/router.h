@@ -38,6 +38,10 @@ struct Opened {
   DeviceFacts facts;
   SeqId restore{};               // as in Open. With an error its file is untouched, else it is gone
   bool restored = false;         // what was saved is there; false: it could not be read back, and is computed again
+  // Of a model with recurrent layers: positions, ascending, at which a chunk of the known tokens has to end, so that the state
+  // there can be kept for other requests; 0 = none.
+  std::uint32_t cut_first = 0;
+  std::uint32_t cut_second = 0;
 };
 struct Saved {  // the answer to SaveSequenceState, once for each: the file holds `positions`, or (error) there is none
   TraceCtx ctx;
@@ -95,7 +99,7 @@ struct Sampled {
 
 template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output, x.restore, x.restore_len); }
 template <class I> auto inspect(I& f, Opened& x) {
-  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored);
+  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored, x.cut_first, x.cut_second);
 }
 template <class I> auto inspect(I& f, Saved& x) { return f(x.ctx, x.request, x.seq, x.positions, x.error, x.facts); }
 template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }

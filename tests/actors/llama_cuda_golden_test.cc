@@ -1,6 +1,6 @@
 // Greedy ids of reference models in full (tests/golden/README.md; the row for BF16 activations), all prompts of a model at once,
-// through the whole runtime on CUDA: the actors, the CUDA model with its graphs, the CUDA driver on the fake runtime, and the
-// very .cu kernels under the SIMT emulation. Afterwards the fake has nothing to report and nothing is left.
+// through the whole runtime on CUDA: the actors, the CUDA model with its graphs, the CUDA driver and the .cu kernels; on a GPU, or
+// on the fake runtime and under the SIMT emulation. There the fake has nothing to report afterwards, and nothing is left.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -76,8 +76,8 @@ std::size_t compare_in_full(CudaRuntime& on, std::vector<Wanted> open) {
 
 class CudaGolden : public testing::TestWithParam<Tiny> {
  protected:
-  void SetUp() override { fake_cuda::reset(); }
-  void TearDown() override { fake_cuda::expect_clean(); }
+  void SetUp() override { test::begin_cuda(); }
+  void TearDown() override { test::end_cuda(); }
 };
 
 TEST_P(CudaGolden, GreedyIdsInFull) {
@@ -91,8 +91,10 @@ TEST_P(CudaGolden, GreedyIdsInFull) {
   ASSERT_TRUE(on.started()) << on.error().what;
   EXPECT_GT(compare_in_full(on, wanted), 0u);
   (void)on.finish();
-  EXPECT_GT(fake_cuda::calls(fake_cuda::Call::cudaGraphLaunch), 0u);
-  EXPECT_EQ(fake_cuda::calls(fake_cuda::Call::cudaLaunchHostFunc), 0u);
+  if (const auto calls = test::cuda_calls()) {
+    EXPECT_GT(calls->graph_launches, 0u);
+    EXPECT_EQ(calls->host_functions, 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaGolden, testing::ValuesIn(kTiny), [](const auto& info) {
@@ -103,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaGolden, testing::ValuesIn(kTiny), [](const aut
 
 // Adapters in one batch with each other and with the base model, loaded while it serves.
 TEST(CudaAdapters, GreedyIdsInFull) {
-  fake_cuda::reset();
+  test::begin_cuda();
   {
     const std::string folder = "tests/golden/tiny-llama/";
     device::LoadOptions load = test::small_load(2);
@@ -132,14 +134,14 @@ TEST(CudaAdapters, GreedyIdsInFull) {
     EXPECT_GT(compare_in_full(on, wanted), 0u);
     (void)on.finish();
   }
-  fake_cuda::expect_clean();
+  test::end_cuda();
 }
 
 TEST(CudaSmolLm2, GreedyIds) {
   const char* path = std::getenv("TROUPE_DEFAULT_MODEL");
   if (path == nullptr || !std::filesystem::exists(path))
     GTEST_SKIP() << "TROUPE_DEFAULT_MODEL names no file: the default model was not fetched";
-  fake_cuda::reset();
+  test::begin_cuda();
   {
     const golden::Case c = golden::read_cases("tests/golden/smollm2/golden.json")[9];
     ASSERT_LE(c.prompt.size(), 16u);
@@ -156,7 +158,7 @@ TEST(CudaSmolLm2, GreedyIds) {
       EXPECT_EQ(ids[i], c.greedy[i]) << i;
     }
   }
-  fake_cuda::expect_clean();
+  test::end_cuda();
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A runtime on a model of the Llama kind, on the CUDA driver over the fake runtime, its kernels run by the SIMT emulation.
+// A runtime on a model of the Llama kind, on the CUDA driver: over the fake runtime, its kernels run by the SIMT emulation, or
+// over NVIDIA's (tests/device/cuda/runtime_under_test.h).
 #pragma once
 
 #include <map>
@@ -10,7 +11,7 @@
 #include "device/cuda/driver.h"
 #include "device/models/load.h"
 #include "tests/actors/rig.h"
-#include "tests/fake_cuda/fixture.h"
+#include "tests/device/cuda/runtime_under_test.h"
 
 namespace troupe::test {
 

@@ -7,8 +7,8 @@
 //   - a call that a stream capture forbids: from any thread during a global capture, from the capturing thread during a
 //     thread-local one (the capture is then invalid, as CUDA's is);
 //   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
-//   - page-locked memory that the host writes while a copy out of it is queued, or touches before it has seen (by an
-//     event, or the stream) that the copy into it is complete, or touches after it was freed;
+//   - page-locked memory that the host writes while a copy out of it, or a kernel that reads it, is queued, or touches before
+//     it has seen (by an event, or the stream) that what writes it is complete, or touches after it was freed;
 //   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation;
 //   - an event destroyed, or recorded again, while it is in flight; a stream destroyed with work; a graph destroyed
 //     while a launch of it is in flight; memory freed under a copy; a handle used after its end;
@@ -32,8 +32,10 @@ namespace fake_cuda {
 
 #define FAKE_CUDA_CALLS(X)                                                                                                                 \
   X(cudaGetDeviceCount)                                                                                                                    \
-  X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) \
-      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy)  \
+  X(cudaSetDevice)                                                                                                                         \
+  X(cudaDeviceGetAttribute)                                                                                                                \
+  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)                     \
+      X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) \
           X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
               X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
                   X(cudaGraphExecDestroy) X(kernel_launch)
@@ -51,6 +53,7 @@ struct Options {
   int devices = 1;               // 0: cudaErrorNoDevice
   bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
   bool memory_pools = true;
+  bool timed_events = false;            // false: an event that takes the time is reported
   std::size_t device_bytes = 1u << 30;  // of one device
   std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't
 };
@@ -77,6 +80,15 @@ std::vector<std::string> leaks();
 // launch that fails says so in cudaGetLastError only.
 using Kernel = std::function<cudaError_t()>;
 void launch(cudaStream_t stream, Kernel kernel);
+// The same, for a kernel that reads, or writes, memory that it is given by address. Page-locked memory whose begin it is given is
+// then in use as by a copy; a kernel in a graph is not followed. Such a kernel goes by device_address, where the host's rights don't
+// matter.
+struct Touched {
+  const void* memory = nullptr;
+  bool writes = false;
+};
+void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel);
+void* device_address(void* of_host);
 // For kernels: something that was done wrong.
 void report(std::string sentence);
 

@@ -158,7 +158,7 @@ TEST_F(FakeCuda, TrapRingSlotReadBeforeItsEvent) {
   download();
   ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
   (void)bytes()[5];
-  claim_reports("read byte 5 of 64 page-locked bytes before an event or its stream said that the copy into it is complete");
+  claim_reports("read byte 5 of 64 page-locked bytes before an event or its stream said that what writes it is complete");
   download();
   finish();
   (void)bytes()[5];
@@ -229,6 +229,40 @@ TEST_F(FakeCuda, TrapCallFromAHostFunction) {
             cudaSuccess);
   finish();
   claim_reports("called from a host function");
+}
+
+TEST_F(FakeCuda, ACopyOnTheDevice) {
+  void* other = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&other, 64, stream), cudaSuccess);
+  upload();
+  ASSERT_EQ(cudaMemcpyAsync(other, device, 64, cudaMemcpyDeviceToDevice, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(device, 1, 64, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(device, other, 32, cudaMemcpyDeviceToDevice, stream), cudaSuccess);
+  download();
+  finish();
+  EXPECT_EQ(bytes()[31], 7);
+  EXPECT_EQ(bytes()[32], 1);
+  EXPECT_EQ(cudaMemcpyAsync(other, device, 65, cudaMemcpyDeviceToDevice, stream), cudaErrorInvalidValue);
+  claim_reports("no allocation holds");
+  EXPECT_EQ(cudaFreeAsync(other, stream), cudaSuccess);
+}
+
+// For benchmarks alone.
+TEST_F(FakeCuda, AnEventThatTakesTheTime) {
+  float ms = -1.0f;
+  EXPECT_EQ(cudaEventElapsedTime(&ms, event, event), cudaErrorInvalidResourceHandle) << "it takes none";
+  cudaEvent_t timed[2] = {};
+  for (cudaEvent_t& e : timed) ASSERT_EQ(cudaEventCreateWithFlags(&e, cudaEventDefault), cudaSuccess);
+  claim_reports("makes every record slow");
+  ASSERT_EQ(cudaEventRecord(timed[0], stream), cudaSuccess);
+  Gate gate(stream);
+  ASSERT_EQ(cudaEventRecord(timed[1], stream), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&ms, timed[0], timed[1]), cudaErrorNotReady);
+  gate.open();
+  finish();
+  EXPECT_EQ(cudaEventElapsedTime(&ms, timed[0], timed[1]), cudaSuccess);
+  EXPECT_GE(ms, 0.0f);
+  for (const cudaEvent_t e : timed) EXPECT_EQ(cudaEventDestroy(e), cudaSuccess);
 }
 
 TEST_F(FakeCuda, AStreamDestroyedWithWork) {

@@ -44,6 +44,11 @@ DeviceMemory* Machine::find(const void* ptr, std::size_t bytes) {
 }
 
 cudaError_t Machine::check_copy(CUstream_st& stream, const Work& work, const char* call, bool& pageable) {
+  if (work.direction == cudaMemcpyDeviceToDevice) {
+    if (find(work.src, work.bytes) != nullptr && find(work.dst, work.bytes) != nullptr) return cudaSuccess;
+    report(fmt::format("{}: {} bytes of device memory that no allocation holds", call, work.bytes));
+    return cudaErrorInvalidValue;
+  }
   const bool up = work.direction == cudaMemcpyHostToDevice;
   const void* host = up ? work.src : work.dst;
   const void* device = up ? work.dst : work.src;
@@ -85,11 +90,19 @@ cudaError_t Machine::enqueue(CUstream_st& stream, Work work, const char* call) {
     return cudaSuccess;
   }
   const std::uint64_t seq = ++stream.enqueued;
-  if (work.kind == Work::Kind::copy && !pageable) {
+  if (work.kind == Work::Kind::copy && !pageable && work.direction != cudaMemcpyDeviceToDevice) {
     const bool up = work.direction == cudaMemcpyHostToDevice;
     Hold hold{nullptr, up ? work.src : work.dst, work.bytes, up ? Access::copy_out : Access::copy_in, seq};
     hold.area = pinned.find(hold.ptr, hold.bytes);
     pinned.hold(*hold.area, hold.ptr, hold.bytes, hold.access);
+    stream.holds.push_back(hold);
+  }
+  for (const Touched& t : work.touched) {
+    Pinned::Area* const area = pinned.find(t.memory, 1);
+    if (area == nullptr || !Pinned::starts_at(*area, t.memory)) continue;
+    if (Pinned::freed(*area)) report(fmt::format("{}: the kernel is given page-locked memory that was given back by cudaFreeHost", call));
+    const Hold hold{area, t.memory, Pinned::bytes(*area), t.writes ? Access::copy_in : Access::copy_out, seq};
+    pinned.hold(*area, hold.ptr, hold.bytes, hold.access);
     stream.holds.push_back(hold);
   }
   if (work.kind == Work::Kind::record) {
@@ -127,6 +140,10 @@ cudaError_t Machine::run(std::unique_lock<std::mutex>& lock, CUstream_st& stream
   };
   switch (work.kind) {
     case Work::Kind::copy: {
+      if (work.direction == cudaMemcpyDeviceToDevice) {
+        outside([&] { std::memcpy(work.dst, work.src, work.bytes); });
+        return cudaSuccess;
+      }
       const bool up = work.direction == cudaMemcpyHostToDevice;
       const void* host = up ? work.src : work.dst;
       if (find(up ? work.dst : work.src, work.bytes) == nullptr) {
@@ -198,7 +215,10 @@ void Machine::work(CUstream_st* stream) {
       keep_uncalled(next.work.context);
     }
     stream->done = next.seq;
-    if (next.work.kind == Work::Kind::record && loss == cudaSuccess) next.work.event->completed = next.work.count;
+    if (next.work.kind == Work::Kind::record && loss == cudaSuccess) {
+      next.work.event->completed = next.work.count;
+      next.work.event->at = std::chrono::steady_clock::now();
+    }
     stream->queue.pop_front();
     changed.notify_all();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -33,8 +34,9 @@ struct Work {
   cudaHostFn_t function = nullptr;
   void* context = nullptr;
   Kernel kernel;
-  CUevent_st* event = nullptr;  // record, wait
-  std::uint64_t count = 0;      // which record of the event
+  std::vector<Touched> touched;  // by the kernel
+  CUevent_st* event = nullptr;   // record, wait
+  std::uint64_t count = 0;       // which record of the event
 };
 
 // A copy's hold on page-locked memory until the host has seen its end.
@@ -52,6 +54,8 @@ struct CUevent_st {
   std::uint64_t recorded = 0;
   std::uint64_t completed = 0;
   bool captured = false;  // recorded on a stream that was being captured
+  bool timed = false;
+  std::chrono::steady_clock::time_point at;  // of the last completion
   fake_cuda::Clock clock;
 };
 

@@ -17,7 +17,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaM
   Entry e(Call::cudaMemcpyAsync, Entry::Needs::device);
   if (e.refused()) return Entry::done(e.error());
   if (!e.usable(stream)) return Entry::done(cudaErrorInvalidResourceHandle);
-  if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return Entry::done(cudaErrorNotSupported);
+  if (kind == cudaMemcpyHostToHost) return Entry::done(cudaErrorNotSupported);
   if (count == 0) return cudaSuccess;
   Work work;
   work.kind = Work::Kind::copy;
@@ -25,7 +25,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaM
   work.src = src;
   work.bytes = count;
   work.direction = kind;
-  const bool pageable = e.m.pinned.find(kind == cudaMemcpyHostToDevice ? src : dst, count) == nullptr;
+  const bool pageable = kind != cudaMemcpyDeviceToDevice && e.m.pinned.find(kind == cudaMemcpyHostToDevice ? src : dst, count) == nullptr;
   const cudaError_t error = e.m.enqueue(*stream, std::move(work), e.name());
   if (error == cudaSuccess && pageable) {  // staged by the driver: back when it is done
     const std::uint64_t until = stream->enqueued;

@@ -118,10 +118,11 @@ std::string sentence(const Touch& t) {
       return fmt::format("the host {} {} after cudaFreeHost", t.write ? "wrote" : "read", where);
     case Touch::Kind::before_copy_in:
       return fmt::format(
-          "the host {} {} before an event or its stream said that the copy into it is complete: a ring slot was read too early",
+          "the host {} {} before an event or its stream said that what writes it is complete: a ring slot was read too early",
           t.write ? "wrote" : "read", where);
     case Touch::Kind::during_copy_out:
-      return fmt::format("the host wrote {} while a copy out of it is queued: an upload slot was reused too early", where);
+      return fmt::format(
+          "the host wrote {} while a copy out of it, or a kernel that reads it, is queued: an upload slot was reused too early", where);
   }
   return where;
 }
@@ -176,6 +177,7 @@ bool Pinned::in_flight(const Area& area) {
   return false;
 }
 bool Pinned::starts_at(const Area& area, const void* ptr) { return area.base == reinterpret_cast<std::uintptr_t>(ptr); }
+std::size_t Pinned::bytes(const Area& area) { return area.bytes; }
 void* Pinned::stream_view(const Area& area, const void* ptr) {
   return reinterpret_cast<void*>(area.streams + (reinterpret_cast<std::uintptr_t>(ptr) - area.base));
 }

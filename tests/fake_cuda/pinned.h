@@ -14,7 +14,7 @@
 
 namespace fake_cuda {
 
-enum class Access : std::uint8_t { copy_out, copy_in };  // of a queued copy to the host's memory: it reads, it writes
+enum class Access : std::uint8_t { copy_out, copy_in };  // of a queued copy, or kernel, to the host's memory: it reads, it writes
 
 class Pinned {
  public:
@@ -28,6 +28,7 @@ class Pinned {
   static bool freed(const Area& area);
   static bool in_flight(const Area& area);
   static bool starts_at(const Area& area, const void* ptr);
+  static std::size_t bytes(const Area& area);
   // The stream's view of an address of the host's.
   static void* stream_view(const Area& area, const void* ptr);
 

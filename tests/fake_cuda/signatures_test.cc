@@ -21,7 +21,8 @@ static_assert(cudaErrorStreamCaptureWrongThread == 908 && cudaErrorExternalDevic
 static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2 && cudaMemcpyDeviceToDevice == 3);
 static_assert(cudaStreamCaptureModeGlobal == 0 && cudaStreamCaptureModeThreadLocal == 1 && cudaStreamCaptureModeRelaxed == 2);
 static_assert(cudaDevAttrComputeCapabilityMajor == 75 && cudaDevAttrComputeCapabilityMinor == 76 && cudaDevAttrMemoryPoolsSupported == 115);
-static_assert(cudaStreamNonBlocking == 1 && cudaEventBlockingSync == 1 && cudaEventDisableTiming == 2 && cudaHostAllocPortable == 1);
+static_assert(cudaStreamNonBlocking == 1 && cudaEventBlockingSync == 1 && cudaEventDisableTiming == 2 && cudaEventDefault == 0 &&
+              cudaHostAllocPortable == 1);
 
 // One more call through every layer, so that the program links the fake and not only its header.
 TEST(Signatures, TheFakeAnswers) {

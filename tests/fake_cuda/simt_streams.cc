@@ -3,14 +3,17 @@
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/simt/simt.h"
 
 namespace troupe::simt {
 
-void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body) {
-  fake_cuda::launch(static_cast<cudaStream_t>(stream), [grid, block, body = std::move(body)] {
+void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched) {
+  std::vector<fake_cuda::Touched> memory;
+  for (const Touched& t : touched) memory.push_back({t.memory, t.writes});
+  fake_cuda::launch(static_cast<cudaStream_t>(stream), std::move(memory), [grid, block, body = std::move(body)] {
     static thread_local Machine machine(1);
     try {
       machine.launch(grid, block, body);
@@ -21,5 +24,7 @@ void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body) 
     }
   });
 }
+
+void* device_address(void* of_host) { return fake_cuda::device_address(of_host); }
 
 }  // namespace troupe::simt

@@ -81,6 +81,39 @@ TEST_F(SimtStreams, AFailedLaunchIsTheLastError) {
   EXPECT_EQ(first(), 2.0f);
 }
 
+__global__ void copy_kernel(const float* from, float* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+// A kernel that goes into page-locked memory by itself uses it as a copy would.
+TEST_F(SimtStreams, AKernelsOwnTouchOfPageLockedMemoryIsInOrder) {
+  for (int i = 0; i < 64; ++i) host[i] = 7.0f;
+  launch(&copy_kernel, {1}, 64, stream, static_cast<const float*>(host), values);
+  launch(&add_kernel, {1}, 64, stream, values, 1.0f);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  host[3] = 1.0f;  // may be used again
+  launch(&copy_kernel, {1}, 64, stream, static_cast<const float*>(values), host);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(host[i], 8.0f);
+}
+
+TEST_F(SimtStreams, WhatAKernelWritesIsNotReadTooEarly) {
+  launch(&copy_kernel, {1}, 64, stream, static_cast<const float*>(values), host);
+  const volatile float early = host[63];
+  (void)early;
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  fake_cuda::claim_reports("a ring slot was read too early");
+  EXPECT_EQ(host[63], 0.0f);
+}
+
+TEST_F(SimtStreams, WhatAKernelReadsIsNotWrittenTooEarly) {
+  launch(&copy_kernel, {1}, 64, stream, static_cast<const float*>(host), values);
+  const volatile float read = host[0];  // reading it is no harm
+  (void)read;
+  EXPECT_TRUE(fake_cuda::take_reports().empty());
+  host[63] = 2.0f;
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  fake_cuda::claim_reports("an upload slot was reused too early");
+}
+
 TEST(SimtStreamsControl, AFaultOfAKernelIsReportedAndLosesTheDevice) {
   fake_cuda::reset();
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);

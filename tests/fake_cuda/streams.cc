@@ -74,12 +74,22 @@ bool Entry::breaks_capture() {
   return breaks;
 }
 
-void launch(cudaStream_t stream, Kernel kernel) {
+void* device_address(void* of_host) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  const Pinned::Area* const area = m.pinned.find(of_host, 1);
+  return area == nullptr ? of_host : Pinned::stream_view(*area, of_host);
+}
+
+void launch(cudaStream_t stream, Kernel kernel) { launch(stream, {}, std::move(kernel)); }
+
+void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel) {
   Entry e(Call::kernel_launch, Entry::Needs::device);
   if (e.refused()) return void(Entry::done(e.error()));
   if (!e.usable(stream)) return void(Entry::done(cudaErrorInvalidResourceHandle));
   Work work;
   work.kernel = std::move(kernel);
+  work.touched = touched;
   (void)Entry::done(e.m.enqueue(*stream, std::move(work), e.name()));
 }
 
@@ -217,8 +227,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   Entry e(Call::cudaEventCreateWithFlags, Entry::Needs::device);
   if (e.refused()) return Entry::done(e.error());
-  if ((flags & cudaEventDisableTiming) == 0) e.m.report("cudaEventCreateWithFlags: an event that takes the time makes every record slow");
   auto made = std::make_unique<CUevent_st>();
+  made->timed = (flags & cudaEventDisableTiming) == 0;
+  if (made->timed && !e.m.options.timed_events)
+    e.m.report("cudaEventCreateWithFlags: an event that takes the time makes every record slow");
   made->device = fake_cuda::this_thread().device;
   *event = *e.m.events.insert(made.release()).first;
   return cudaSuccess;
@@ -273,6 +285,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (event->completed != event->recorded) e.m.report("cudaEventDestroy: the event is in flight");
   e.m.events.erase(event);
   e.m.old_events.emplace_back(event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  Entry e(Call::cudaEventElapsedTime, Entry::Needs::device);
+  if (e.refused()) return Entry::done(e.error());
+  if (!e.alive(start) || !e.alive(end) || !start->timed || !end->timed || start->recorded == 0 || end->recorded == 0)
+    return Entry::done(cudaErrorInvalidResourceHandle);
+  if (start->completed != start->recorded || end->completed != end->recorded) return Entry::done(cudaErrorNotReady);
+  *ms = std::chrono::duration<float, std::milli>(end->at - start->at).count();
   return cudaSuccess;
 }
 

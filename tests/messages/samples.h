@@ -16,7 +16,7 @@ inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_
 
 inline DeviceFacts facts() {
   return {.total_blocks = 64, .free_blocks = 10, .used_blocks = 50, .cached_blocks = 2, .fenced_blocks = 2, .total_slots = 8, .free_slots = 3,
-          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_used = 4, .ssm_total = 5};
+          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_snapshots = 2, .ssm_sequences = 1};
 }
 inline Request request() {
   Request r;
@@ -96,7 +96,7 @@ inline ModelInfo model_info() {
   TokenTable table{.offsets = {0, 1, 3}, .bytes = "abc", .special = {0, 1}};
   return {.name = "Tiny", .architecture = "llama", .arithmetic_id = "host/exact", .vocab_size = 49152, .n_layers = 30, .context_length = 8192,
           .block_size = 16, .kv_blocks = 64, .n_slots = 8, .max_depth = 2, .max_rows = 32, .max_step_tokens = 512, .max_logits_rows = 8,
-          .supports_device_token_feed = true, .has_ssm_layers = true, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table)),
+          .supports_device_token_feed = true, .has_ssm_layers = true, .ssm_states = 6, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table)),
           .max_loras = 4, .max_lora_rank = 16};
 }
 
@@ -140,7 +140,7 @@ template <class F> void for_each_sample(F&& f) {
   f(ReplicaAnswer{kCtx, 3, 1, {ErrorCode::not_found, "none"}}), f(AskReplicas{kCtx, 3}), f(replica_status());
   f(ReplicaList{kCtx, 3, {replica_status()}, 2});
   f(Open{kCtx, kRequest, 12, {3, 1}, shared_request, {4, 5}, {1, 4}, 11}), f(Open{kCtx, kRequest, 12, {3, 1}, {}, {}, {}, 0});
-  f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts(), {1, 4}, true});
+  f(Opened{kCtx, kRequest, kSeq, 2, 16, kDeviceError, facts(), {1, 4}, true, 16, 32});
   f(Saved{kCtx, kRequest, kSeq, 40, kDeviceError, facts()});
   f(Launch{kCtx, Shared<StepPlan>::of(plan()), false}), f(Launch{kCtx, {}, true});
   f(Accepted{kCtx, kTicket, kDeviceError, facts()}), f(Await{kCtx, kTicket});

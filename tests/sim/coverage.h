@@ -143,6 +143,7 @@ class Coverage {
  public:
   void add(Path path, std::uint64_t n = 1) { counts_[static_cast<std::size_t>(path)] += n; }
   std::uint64_t of(Path path) const { return counts_[static_cast<std::size_t>(path)]; }
+  std::uint64_t operator[](Path path) const { return counts_[static_cast<std::size_t>(path)]; }
   void add(const Coverage& other) {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
   }

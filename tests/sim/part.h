@@ -47,9 +47,8 @@ struct Part {
         lora(c.lora, model) {}
 
   const ReplicaRef ref;
-  bool dead = false;    // nothing of it takes up a message any more; what it sent is under way
-  bool frozen = false;  // it takes none up, and nobody is told
-  bool unsafe = false;  // a copy may write blocks at any time, beside the steps: its device is of no more use
+  bool dead = false;       // nothing of it takes up a message any more; what it sent is under way
+  bool frozen = false;     // it takes none up, and nobody is told
   std::uint32_t slow = 1;  // its device gets on about once in so many turns
   SimDevice device;
   actors::trace::Witness witness;
@@ -68,6 +67,8 @@ struct Part {
   actors::LoraOutbox lora_out;
   std::optional<TimeNs> timers[kActors];
   std::map<AdapterRef, std::string> loaded;  // which file a generation holds
+  std::map<std::uint64_t, bool> answered;    // LoRA commands, and whether they were done
+  bool unsafe = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::uint32_t refusals = 0;                // launches refused since anything else happened
 };
 

@@ -52,7 +52,8 @@ class ReplicaTotals {
   }
   std::string text() const {
     std::string out;
-    for (const auto& [name, n] : totals_) out += std::string(12 - std::min<std::size_t>(12, std::to_string(n).size()), ' ') + std::to_string(n) + "  " + name + "\n";
+    for (const auto& [name, n] : totals_)
+      out += std::string(12 - std::min<std::size_t>(12, std::to_string(n).size()), ' ') + std::to_string(n) + "  " + name + "\n";
     return out;
   }
   std::string missing() const {

@@ -31,6 +31,7 @@ Scenario make_replica_scenario(std::uint64_t seed, bool lora, std::uint32_t repl
     if (one_in(8)) w.arithmetic.resize(i + 1, "sim"), w.arithmetic[i] = "other";
   }
   w.device = whole(w.device);
+  if (one_in(3)) w.link_lag = 2 + below(6);
   if (one_in(4)) w.failed_starts = 1 + below(3);
   if (one_in(4)) w.max_restarts = below(3);
   if (one_in(8)) w.max_moves = below(3);

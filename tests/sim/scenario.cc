@@ -205,6 +205,7 @@ std::vector<Stream> undisturbed(const Scenario& s, std::uint64_t& messages, std:
   o.device.context = s.world.device.context;
   o.device.window = s.world.device.window;
   o.device.kv_blocks = 256;
+  o.device.ssm_states = s.world.device.ssm_states == 0 ? 0 : 64;
   World world(o);
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     Request q = s.requests[i];
@@ -320,6 +321,16 @@ Scenario make_lora_scenario(std::uint64_t seed) {
     const std::uint32_t at = i == 0 && below(2) == 0 ? 0 : below(static_cast<std::uint32_t>(s.events.size()) + 1);
     s.events.insert(s.events.begin() + at, std::move(e));
   }
+  return s;
+}
+
+Scenario make_hybrid_scenario(std::uint64_t seed, bool lora) {
+  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
+  std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 11);
+  SimDeviceOptions& d = s.world.device;
+  d.window = 0;
+  d.ssm_states = (s.world.depth + 1) * (1 + static_cast<std::uint32_t>(random() % 8)) + static_cast<std::uint32_t>(random() % 4);
+  d.kv_blocks = std::max(d.kv_blocks, (d.context + d.block_size - 1) / d.block_size);  // it was for a window
   return s;
 }
 

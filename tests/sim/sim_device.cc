@@ -20,6 +20,10 @@ std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token toke
   return mix(before ^ mix((std::uint64_t{position} << 32) | token) ^ adapter);
 }
 
+std::uint64_t sim_recur(std::uint64_t before, std::uint64_t state) { return mix(before * 3 + state); }
+
+std::uint64_t sim_mixed(std::uint64_t state, std::uint64_t recurrent) { return mix(state + 5 * recurrent); }
+
 std::uint64_t sim_adapter(const std::string& path) {
   std::uint64_t h = 1;
   for (const char c : path) h = mix(h ^ static_cast<unsigned char>(c));
@@ -54,6 +58,8 @@ ModelInfo sim_model(const SimDeviceOptions& o) {
   m.context_length = o.context;
   m.block_size = o.block_size;
   m.window = o.window;
+  m.has_ssm_layers = o.ssm_states != 0;
+  m.ssm_states = o.ssm_states;
   m.kv_blocks = o.kv_blocks;
   m.n_slots = o.n_slots;
   m.max_depth = o.max_depth;
@@ -81,6 +87,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
+      recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
       history_(o.n_slots, std::vector<Token>(o.context)),
       appended_(o.n_slots),
@@ -204,6 +211,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
     return;
   }
+  std::uint64_t recurrent = row.state_in < recurrent_.size() ? recurrent_[row.state_in] : 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
@@ -212,12 +220,20 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sim_state(before, position, input, adapters_[row.adapter_slot].content);
     kv_at(row.slot, position) = state;
     keep_id(row.slot, position, input);
+    recurrent = sim_recur(recurrent, state);
   }
   if (options_.window != 0) {
     const std::uint32_t last = row.position + row.n_tokens - 1;
     std::uint64_t sum = 0;
     for (std::uint32_t p = last - std::min(last, options_.window - 1); p <= last; ++p) sum = sim_attend(sum, p, kv_at(row.slot, p));
     state = sum;
+  }
+  if (options_.ssm_states != 0) {
+    if (row.state_out < recurrent_.size())
+      recurrent_[row.state_out] = recurrent;
+    else if (violation_.empty())
+      violation_ = label(step.ticket) + " row " + std::to_string(i) + " has no version to write its state to";
+    state = sim_mixed(state, recurrent);
   }
   if (options_.nan_rows.count({step.ticket.step, i}) > 0 && cell.status == CellStatus::ok)
     cell.status = CellStatus::no_token, ++faults_.nan;

@@ -24,6 +24,7 @@ struct SimDeviceOptions {
   std::uint32_t context = 96;
   std::uint32_t block_size = 4;
   std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
+  std::uint32_t ssm_states = 0;  // 0: no recurrent layers; else versions of their state, which every choice depends on too
   std::uint32_t kv_blocks = 64;
   std::uint32_t n_slots = 16;
   std::uint32_t max_rows = 16;
@@ -60,6 +61,9 @@ ModelInfo sim_model(const SimDeviceOptions& options);
 // `adapter`: what the adapter's file holds; 0 = the base model.
 std::uint32_t sim_earlier(std::uint32_t position);
 std::uint64_t sim_state(std::uint64_t before, std::uint32_t position, Token token, std::uint64_t adapter = 0);
+// The recurrent state after a position whose state is `state`, and what a choice is made from with it.
+std::uint64_t sim_recur(std::uint64_t before, std::uint64_t state);
+std::uint64_t sim_mixed(std::uint64_t state, std::uint64_t recurrent);
 std::uint64_t sim_adapter(const std::string& path);
 std::uint64_t sim_attend(std::uint64_t sum, std::uint32_t position, std::uint64_t state);
 Token sim_choice(std::uint64_t state, std::uint32_t vocab, RowMask mask);
@@ -131,7 +135,8 @@ class SimDevice {
 
   const SimDeviceOptions options_;
   std::vector<std::vector<BlockId>> tables_;
-  std::vector<std::uint64_t> kv_;  // [block][offset]
+  std::vector<std::uint64_t> kv_;         // [block][offset]
+  std::vector<std::uint64_t> recurrent_;  // by version
   std::vector<Slot> slots_;
   std::vector<std::vector<Token>> history_;  // by slot of a table: ids by position
   std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history

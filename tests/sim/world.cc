@@ -7,51 +7,7 @@ namespace troupe::sim {
 
 namespace {
 
-constexpr TimeNs kStepTimeout = TimeNs{60} * 1'000'000'000;
 constexpr std::size_t kMaxMailbox = 64;  // of one pair of actors (R11)
-
-actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
-  actors::SchedulerConfig c;
-  c.depth = o.depth;
-  c.max_batch = o.max_batch;
-  c.step_tokens = o.step_tokens;
-  c.spill_places = o.device.spill_places;
-  c.spill_min_blocks = o.spill_min_blocks;
-  c.movable = o.replicas > 0;
-  c.fault = o.fault;
-  return c;
-}
-
-actors::RouterConfig router_config(const WorldOptions& o) {
-  actors::RouterConfig c;
-  c.depth = o.depth;
-  c.prefix_cache = o.prefix_cache;
-  c.fault = o.router_fault;
-  return c;
-}
-
-actors::DispatcherConfig dispatcher_config(const WorldOptions& o) {
-  actors::DispatcherConfig c;
-  c.max_live = o.max_live;
-  for (std::uint32_t i = 0; i < o.replicas; ++i) c.replicas.push_back({"sim:" + std::to_string(i)});
-  c.placement = o.placement;
-  // A turn of the world takes 1000.
-  c.supervision = {o.max_restarts, 100'000'000, 50'000, 800'000, 20'000'000, 200'000, 4'000'000, 8'000'000};
-  c.max_moves = o.max_moves;
-  c.fault = o.dispatcher_fault;
-  return c;
-}
-
-actors::LoraConfig lora_config(const WorldOptions& o) {
-  actors::LoraConfig c;
-  c.max_wait = 300'000;  // a turn of the world takes 1000
-  c.lease = 100'000;
-  c.max_commands = 4;
-  c.policy = o.lora_policy;
-  c.movable = o.replicas > 0;
-  c.fault = o.lora_fault;
-  return c;
-}
 
 }  // namespace
 
@@ -59,64 +15,12 @@ actors::Sender World::sender_of(Actor actor) {
   constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::delivery,
                                          actors::Sender::scheduler, actors::Sender::router,   actors::Sender::stream,
                                          actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,    actors::Sender::loader,  actors::Sender::copy_stream};
+                                         actors::Sender::lora,    actors::Sender::loader,     actors::Sender::copy_stream};
   static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
 }
 
-World::World(const WorldOptions& o)
-    : options_(o),
-      ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
-      random_(o.seed),
-      model_(sim_model(o.device)),
-      dispatcher_(dispatcher_config(o), model_),
-      delivery_({o.replicas > 0, o.delivery_fault}) {
-  const PartConfig c = part_config({0, 1});
-  if (o.record && o.replicas == 0)
-    recorder_.begin(
-        {dispatcher_config(o), c.scheduler, c.router, {c.ring_slots, c.step_timeout, c.device.spill_places}, c.lora, c.spill, model_});
-  for (std::uint32_t i = 0; i < std::max(1u, o.replicas); ++i) add_part({i, 1});
-}
-
-PartConfig World::part_config(ReplicaRef ref) const {
-  PartConfig c;
-  c.ring_slots = ring_slots_;
-  c.step_timeout = kStepTimeout;
-  c.device = ref.incarnation == 1 && ref.index < options_.devices.size() ? options_.devices[ref.index] : options_.device;
-  c.files = options_.files;
-  c.scheduler = scheduler_config(options_);
-  c.router = router_config(options_);
-  c.lora = lora_config(options_);
-  c.spill = {options_.spill_limit, options_.spill_fault};
-  c.scheduler.replica = c.lora.replica = ref;
-  c.scheduler.router_incarnation = c.router.incarnation = ref.incarnation;
-  return c;
-}
-
-// Of several replicas the dispatcher hears that it is up.
-void World::add_part(ReplicaRef ref) {
-  const End router{Actor::router, static_cast<std::uint32_t>(parts_.size())}, device{Actor::device, router.part};
-  Part& p = *parts_.emplace_back(std::make_unique<Part>(part_config(ref), model_));
-  RingReady ready{{}, p.device.ring(), p.device.places()};
-  sent(device, router, ready);
-  received(router, ready);
-  p.router.on(ready, now_, p.router_out);
-  if (options_.replicas == 0) return;
-  const bool other = ref.index < options_.arithmetic.size();
-  send({Actor::edge}, {Actor::dispatcher}, ReplicaUp{{}, ref, other ? options_.arithmetic[ref.index] : "sim"});
-}
-
 std::vector<std::uint8_t> World::recording() { return recorder_.bytes(); }
-
-template <class M>
-void World::sent(End from, End to, M& m) {
-  recorder_.sent(sender_of(from.actor), sender_of(to.actor), now_, m);
-}
-
-template <class M>
-void World::received(End to, const M& m) {
-  recorder_.received(sender_of(to.actor), now_, m);
-}
 
 void World::send(End from, End to, Message m) {
   std::visit([&](auto& x) { sent(from, to, x); }, m);
@@ -174,6 +78,9 @@ void World::watch(End self, const M& m) {
       }
     }
   }
+  if constexpr (std::is_same_v<M, LoraAnswer>) {
+    if (self.actor == Actor::lora) p.answered[m.id] = p.answered[m.id] || m.error.code == ErrorCode::none;
+  }
   if constexpr (std::is_same_v<M, LoadAdapter>) {
     const std::string file = m.image ? std::string(m.image->bytes.begin(), m.image->bytes.end()) : m.path;
     p.loaded[{m.slot, 0}] = file;
@@ -190,8 +97,8 @@ void World::watch(End self, const M& m) {
   if constexpr (std::is_same_v<M, Settled> || std::is_same_v<M, Applied> || std::is_same_v<M, Opened> || std::is_same_v<M, Saved>)
     p.refusals = 0;
   if constexpr (std::is_same_v<M, StopReplica>) fenced_.push_back(m.replica);
-  if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> ||
-                std::is_same_v<M, LoraSubmit> || std::is_same_v<M, AskReport> || std::is_same_v<M, FetchAdapter>) {
+  if constexpr (std::is_same_v<M, Admit> || std::is_same_v<M, CancelRequest> || std::is_same_v<M, Drain> || std::is_same_v<M, LoraSubmit> ||
+                std::is_same_v<M, AskReport> || std::is_same_v<M, FetchAdapter>) {
     if (self.actor == Actor::dispatcher && std::count(fenced_.begin(), fenced_.end(), m.replica) > 0)
       broken("R5: " + label(m) + " went to a replica that is fenced");
   }
@@ -239,8 +146,7 @@ void World::route(End self, M m) {
   } else if constexpr (std::is_same_v<M, AskReport>) {
     to_replica(Actor::scheduler, m);
   } else if constexpr (std::is_same_v<M, ReplicaLost> || std::is_same_v<M, ReplicaReport> || std::is_same_v<M, Reclaimed> ||
-                       std::is_same_v<M, Delivered> ||
-                       std::is_same_v<M, LoraBound> || std::is_same_v<M, AdapterFetched>) {
+                       std::is_same_v<M, Delivered> || std::is_same_v<M, LoraBound> || std::is_same_v<M, AdapterFetched>) {
     send(self, {Actor::dispatcher}, std::move(m));
   } else if constexpr (std::is_same_v<M, LoraReply>) {
     send(self, own(Actor::lora), std::move(m));
@@ -442,6 +348,11 @@ bool World::step() {
   ready_.clear();
   for (std::size_t i = 0; i < queues_.size(); ++i)
     if (!queues_[i].messages.empty() && takes(queues_[i].to)) ready_.push_back(i);
+  if (options_.link_lag > 1 && ready_.size() > 1) {
+    const auto far = [&](std::size_t i) { return (queues_[i].from.actor < Actor::scheduler) != (queues_[i].to.actor < Actor::scheduler); };
+    std::erase_if(ready_, [&](std::size_t i) { return far(i) && random_() % options_.link_lag != 0; });
+    if (ready_.empty()) return now_ += 1000, true;
+  }
   std::uint32_t lag = options_.device_lag;
   devices_.clear();
   for (std::uint32_t i = 0; i < parts_.size(); ++i)
@@ -472,45 +383,6 @@ std::uint64_t World::run(std::uint64_t limit) {
   while (n < limit && violation_.empty() && step()) ++n;
   if (n == limit) broken("R10: still not done after " + std::to_string(limit) + " steps");
   return n;
-}
-
-void World::finish() {
-  for (const Accepting& a : accepted_)
-    if (!a.ended) broken("R5: " + label(a.id) + " was accepted and has no end");
-  for (const Commanded& c : commands_)
-    if (!c.answer) broken("R9: " + label(c.submit) + " has no answer");
-  if (delivery_.stats().repeated > 0) broken("R5: " + std::to_string(delivery_.stats().repeated) + " tokens were sent again");
-  for (std::uint32_t i = 0; i < parts_.size(); ++i)
-    if (takes({Actor::router, i})) finish(i);
-}
-
-void World::finish(std::uint32_t part) {
-  Part& p = *parts_[part];
-  if (p.lora.busy() || p.lora.waiting() > 0) broken("R9: the LoRA controller is not done, and nothing is left to do");
-  const DeviceFacts f = p.router.facts();
-  const bool lost = p.device_core.lost() || p.unsafe;
-  if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
-  if (!lost && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
-    broken("R8: not everything came back: " + label(f));
-  if (p.spill.files() > 0 || p.spill.bytes() > 0 || p.files->count() > 0)
-    broken("R8: " + std::to_string(p.files->count()) + " saved states are left");
-  recorder_.at_the_edge();
-  Teardown teardown;
-  const End edge{Actor::edge}, router{Actor::router, part};
-  sent(edge, router, teardown);
-  received(router, teardown);
-  p.router.on(teardown, now_, p.router_out);
-  bool told = false;
-  for (const auto& item : p.router_out.items()) {
-    const auto* down = std::get_if<TornDown>(&item);
-    if (down == nullptr) continue;
-    TornDown recorded = *down;
-    sent(router, edge, recorded);
-    told =
-        down->facts.free_blocks == f.total_blocks && down->facts.free_slots == f.total_slots && down->facts.free_ring_slots == f.ring_slots;
-  }
-  if (!told) broken("R8: after teardown the pools are not whole");
-  p.router_out.clear();
 }
 
 }  // namespace troupe::sim

@@ -50,10 +50,11 @@ struct WorldOptions {
   SimFilesOptions files;
 
   // Several replicas
-  std::uint32_t replicas = 0;  // 0: one, which nobody watches
+  std::uint32_t replicas = 0;               // 0: one, which nobody watches
   std::vector<SimDeviceOptions> devices{};  // their first lives'; what is not there is `device`. Later lives have no faults
-  std::vector<std::string> arithmetic{};     // what is not there is "sim"
-  std::uint32_t failed_starts = 0;           // of the first restarts
+  std::vector<std::string> arithmetic{};    // what is not there is "sim"
+  std::uint32_t link_lag = 1;               // what is said between a replica and the front gets on about once in so many turns
+  std::uint32_t failed_starts = 0;          // of the first restarts
   std::uint32_t max_restarts = 8;
   std::uint32_t max_moves = 8;
   actors::PlacementConfig placement{};
@@ -143,9 +144,10 @@ class World {
       std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
                    Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
                    Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
-                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, RecordEvent, EventRecorded, Reclaim, Reclaimed, EndRequests, Delivered, AskReport,
-                   StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer, ReplicaList, DrainReplica,
-                   UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead>;
+                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests,
+                   Delivered, AskReport, StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer,
+                   ReplicaList, DrainReplica, UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead,
+                   RecordEvent, EventRecorded>;
   struct Queue {
     End from;
     End to;
@@ -158,11 +160,11 @@ class World {
     const Stream* base = nullptr;  // without an adapter
     std::uint32_t tokens = 0;
     bool ended = false;
-    std::size_t commands = 0;  // that were accepted before it
-    std::uint32_t attempt = 0;      // of its last Admit
-    std::uint32_t counts = 0;       // the attempt that counts, at delivery
-    std::string arithmetic{};       // of the replicas that its output comes from
-    bool other_arithmetic = false;  // they are not the same
+    std::size_t commands = 0;           // that were accepted before it
+    std::uint32_t attempt = 0;          // of its last Admit
+    std::uint32_t counts = 0;           // the attempt that counts, at delivery
+    std::string arithmetic{};           // of the replicas that its output comes from
+    bool other_arithmetic = false;      // they are not the same
     std::optional<std::string> file{};  // that its adapter is from
   };
   // A LoRA command, in the order in which the dispatcher took them.
@@ -174,9 +176,13 @@ class World {
   void send(End from, End to, Message m);
   static actors::Sender sender_of(Actor actor);
   template <class M>
-  void sent(End from, End to, M& m);
+  void sent(End from, End to, M& m) {
+    recorder_.sent(sender_of(from.actor), sender_of(to.actor), now_, m);
+  }
   template <class M>
-  void received(End to, const M& m);
+  void received(End to, const M& m) {
+    recorder_.received(sender_of(to.actor), now_, m);
+  }
   void deliver(End to, const Message& m);
   template <class M>
   void take_up(End to, const M& m);
@@ -193,6 +199,7 @@ class World {
   void same_logprob(const TokenEvent& e, float right);
   void judge_error(const Finish& f);
   void in_order(const Accepting& a, const Admit& m);
+  void in_order(const Accepting& a, const Part& part, const Admit& m, const std::string& file);
   PartConfig part_config(ReplicaRef ref) const;
   void add_part(ReplicaRef ref);
   // world_replicas.cc
@@ -222,7 +229,7 @@ class World {
   actors::DeliveryOutbox delivery_out_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> ready_;
-  std::vector<std::uint32_t> devices_;  // whose device can go on
+  std::vector<std::uint32_t> devices_;     // whose device can go on
   std::optional<TimeNs> timers_[kActors];  // of the front, by actor
   std::vector<ReplicaRef> fenced_;
   std::uint32_t failed_starts_ = 0;
@@ -231,7 +238,8 @@ class World {
   std::vector<SubmitReply> replies_;
   Shared<Request> submitting_;
   std::map<std::uint64_t, Stream> streams_;
-  std::vector<Accepting> accepted_;  // by generation - 1
+  std::map<std::uint64_t, Stream> generations_;  // of several replicas: the streams of one client may overlap
+  std::vector<Accepting> accepted_;              // by generation - 1
   std::unordered_map<const Request*, const Stream*> expected_;
   std::vector<CancelReply> cancels_;
   std::vector<Commanded> commands_;
@@ -243,7 +251,7 @@ class World {
   std::uint64_t settled_ = 0;            // steps that the scheduler heard of
   std::vector<LoraAnswer> answers_;
   std::uint64_t lora_ids_ = 0;
-  std::deque<Stream> oracles_;                // of requests that are bound to an adapter
+  std::deque<Stream> oracles_;  // of requests that are bound to an adapter
   std::vector<Finish> finishes_;
   bool drained_ = false;
   std::string violation_;

@@ -9,6 +9,7 @@ namespace troupe::sim {
 
 // A client id that comes again starts a new stream; nothing may come for the old one after that.
 Stream& World::stream_of(const RequestId& id) {
+  if (options_.replicas > 0) return generations_[id.generation];
   Stream& s = streams_[id.client];
   if (s.generation < id.generation) {
     if (s.generation != 0 && !s.finish) broken("R5: " + label(id) + " began before the end of its client's last request");
@@ -48,8 +49,7 @@ void World::placed(const Admit& m) {
   if (a->ended) broken("R5: " + label(m) + ", and it has ended");
   if (m.attempt < a->attempt || (m.attempt == a->attempt && m.attempt > 0)) broken("R5: " + label(m) + " is no new attempt");
   a->attempt = m.attempt;
-  if (m.output.size() != a->tokens)
-    broken("R5: " + label(m) + ": its client has " + std::to_string(a->tokens) + " tokens");
+  if (m.output.size() != a->tokens) broken("R5: " + label(m) + ": its client has " + std::to_string(a->tokens) + " tokens");
   const std::string here = m.replica.index < options_.arithmetic.size() ? options_.arithmetic[m.replica.index] : "sim";
   if (a->tokens > 0 && a->arithmetic != here) a->other_arithmetic = true;
   a->arithmetic = here;
@@ -63,8 +63,9 @@ void World::dropped(const TokenBatch& batch) {
     const Accepting* a = accepted(e.request);
     if (a == nullptr) return;
     if (options_.replicas > 0 && a->counts != e.attempt) continue;
-    broken(a->ended ? "R5: a token of " + label(e.request) + " after its end"
-                    : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
+    broken(a->ended
+               ? "R5: a token of " + label(e.request) + " after its end"
+               : "R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(a->tokens) + " was due");
   }
   for (std::uint32_t i = 0; i < batch.finishes.size(); ++i) {
     const Finish& f = batch.finishes[i];
@@ -83,7 +84,8 @@ void World::receive(const TokenBatch& batch) {
     if (s.finish) broken("R5: a token of " + label(e.request) + " after its end");
     if (e.index != s.tokens.size())
       broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " where " + std::to_string(s.tokens.size()) + " was due");
-    if (e.attempt != a->counts) broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
+    if (e.attempt != a->counts)
+      broken("R5: token " + std::to_string(e.index) + " of " + label(e.request) + " is of an attempt that is over");
     s.tokens.push_back(e.id);
     s.logprobs.push_back(e.logprob);
     s.text += batch.text.substr(e.text_begin, e.text_size);
@@ -180,14 +182,16 @@ void World::hold(AdapterRef adapter, TimeNs until) {
 // A request leaves the LoRA controller. From here on its stream is known.
 void World::bound(Part& part, const Admit& m) {
   Accepting* a = accepted(m.id);
-  if (a == nullptr || m.parked) return;
+  if (a == nullptr || m.parked || m.attempt < a->attempt) return;  // of a replica that is fenced and does not know it yet
   if (options_.replicas == 0) in_order(*a, m);
   if (m.error.code != ErrorCode::none) return;
   std::string file;
   if (m.adapter.slot != 0) {
-    if (part.loaded.count(m.adapter) == 0) return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
+    if (part.loaded.count(m.adapter) == 0)
+      return broken("R9: " + label(m.id) + " is bound to " + label(m.adapter) + ", which nobody loaded");
     file = part.loaded[m.adapter];
   }
+  if (options_.replicas > 0 && m.output.empty()) in_order(*a, part, m, file);
   if (!m.output.empty() && a->file && *a->file != file)
     broken("R9: " + label(m) + " goes on with \"" + file + "\", and its output comes from \"" + *a->file + "\"");
   a->file = file;
@@ -222,8 +226,34 @@ void World::in_order(const Accepting& a, const Admit& m) {
   }
 }
 
+// Of several replicas: the one that the request went to had answered that command, and if it was done, the file is its, or a
+// later one's.
+void World::in_order(const Accepting& a, const Part& part, const Admit& m, const std::string& file) {
+  const std::string& name = m.request->adapter;
+  using Kind = LoraCommand::Kind;
+  for (std::size_t i = a.commands; i > 0 && !name.empty(); --i) {
+    const Commanded& c = commands_[i - 1];
+    const LoraCommand& command = c.submit.command;
+    if (command.name != name || command.kind == Kind::rotate || command.kind == Kind::list) continue;
+    if (command.kind != Kind::promote_disk && command.kind != Kind::load_into_slot) return;
+    if (!command.replica.empty()) return;
+    const auto done = part.answered.find(c.submit.id);
+    if (done == part.answered.end()) {
+      if (!c.answer) broken("R9: " + label(m) + " was bound before the outcome of " + label(c.submit));
+      return;
+    }
+    if (!done->second) return;
+    for (std::size_t k = i - 1; k < commands_.size(); ++k) {
+      const LoraCommand& later = commands_[k].submit.command;
+      if (later.name == name && (later.path == file || later.kind == Kind::promote || later.roll_back)) return;
+    }
+    return broken("R9: " + label(m) + " is bound to \"" + file + "\", older than the outcome of " + label(c.submit));
+  }
+}
+
 std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, const SimDeviceOptions& device, std::uint64_t adapter) {
   std::vector<std::uint64_t> states;
+  std::uint64_t recurrent = 0;
   std::uint64_t state = 0;  // what the choice is made from: the last state, or the window's
   const auto push = [&](Token id) {
     const auto position = static_cast<std::uint32_t>(states.size());
@@ -231,6 +261,10 @@ std::vector<Token> expected_tokens(const Request& q, const ModelInfo& model, con
     if (device.window == 0 && position > 0) before = sim_attend(before, sim_earlier(position), states[sim_earlier(position)]);
     states.push_back(sim_state(before, position, id, adapter));
     state = states.back();
+    if (device.ssm_states != 0) {
+      recurrent = sim_recur(recurrent, state);
+      state = sim_mixed(state, recurrent);
+    }
     if (device.window == 0) return;
     state = 0;
     for (std::uint32_t p = position - std::min(position, device.window - 1); p <= position; ++p) state = sim_attend(state, p, states[p]);

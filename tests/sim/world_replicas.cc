@@ -18,9 +18,7 @@ std::optional<std::uint32_t> World::living(std::uint32_t index) const {
   return std::nullopt;
 }
 
-bool World::takes(End to) const {
-  return to.actor < Actor::scheduler || (!parts_[to.part]->dead && !parts_[to.part]->frozen);
-}
+bool World::takes(End to) const { return to.actor < Actor::scheduler || (!parts_[to.part]->dead && !parts_[to.part]->frozen); }
 
 // Of several replicas a start may fail; a stop that leaves something behind is one all the same.
 void World::keep(const StartReplica& m) {

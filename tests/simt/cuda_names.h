@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <type_traits>
+#include <vector>
 
 #include "tests/simt/simt.h"
 
@@ -22,6 +24,26 @@
 #define gridDim (::troupe::simt::grid_size())
 
 namespace troupe::simt {
+
+template <class T>
+T as_seen_by_device(const T& argument) {
+  if constexpr (std::is_pointer_v<T>) {
+    return static_cast<T>(device_address(const_cast<void*>(static_cast<const void*>(argument))));
+  } else {
+    return argument;
+  }
+}
+
+// P: the kernel's parameters.
+template <class... P>
+std::vector<Touched> touched(const std::type_identity_t<P>&... arguments) {
+  std::vector<Touched> out;
+  [[maybe_unused]] const auto add = [&out]<class T>(const T& argument) {
+    if constexpr (std::is_pointer_v<T>) out.push_back({argument, !std::is_const_v<std::remove_pointer_t<T>>});
+  };
+  (add(arguments), ...);
+  return out;
+}
 
 struct Exchange {
   unsigned char value[8], result[8];

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 namespace troupe::simt {
 
@@ -55,10 +56,19 @@ class Machine {
   std::unique_ptr<State> state_;
 };
 
+// Memory that a kernel is given by an argument of its own (not inside a struct): what it reads, or, by a pointer to what is not const,
+// may write.
+struct Touched {
+  const void* memory = nullptr;
+  bool writes = false;
+};
+
 // What a kernel's launch on a CUDA stream does (kernels/cuda/launch.h). Who links the kernels links one of two definitions:
 // //tests/simt:on_machine, where a stream is a Machine* and the kernel has ended when this returns, or
 // //tests/fake_cuda:simt_streams, where it is one of the fake runtime's.
-void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body);
+void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched);
+// Where the device finds what the host knows under that address.
+void* device_address(void* of_host);
 
 // What a kernel's code calls; only inside a launch.
 Dim3 thread_index();

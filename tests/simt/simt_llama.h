@@ -162,7 +162,7 @@ class SimtLlama {
     feed.tag = tag_, feed.vocab = c.vocab;
     feed.block_size = o_.block_size, feed.n_blocks = o_.blocks, feed.window = c.sliding_window;
     feed.tables = tables_, feed.tokens = tokens.data(), feed.readback = answer.rows.data();
-    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, kv_, feed, {runs, &adapters_}, n, outputs);
+    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, {kv_, {}}, feed, {runs, &adapters_}, n, outputs);
     kernels_->argmax(rows.data(), feed.n_rows, logits.data(), c.vocab, tag_, cells.data(), answer.rows.data(), out.data());
     for (std::uint32_t o = 0; o < outputs; ++o)
       answer.logits.emplace_back(out.begin() + std::size_t{o} * c.vocab, out.begin() + std::size_t{o + 1} * c.vocab);

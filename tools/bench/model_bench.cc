@@ -5,8 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "device/models/load.h"
-
 namespace troupe::tools {
 namespace {
 
@@ -23,7 +21,8 @@ struct Timeline {
 Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t vocab) {
   Request request;
   request.client = client;
-  for (std::uint32_t i = 0; i < prompt; ++i) request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
+  for (std::uint32_t i = 0; i < prompt; ++i)
+    request.prompt.push_back(static_cast<Token>((client * 7919 + i * std::uint64_t{104729}) % vocab));
   request.stop.max_tokens = tokens;
   request.stop.ignore_eos = true;
   return request;
@@ -67,15 +66,23 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, st
   options.max_batch = max_batch;
   options.depth = depth;
   options.threads = threads;
+  RuntimeOptions settings;
+  settings.trace = trace;
+  return open(path, options, settings, nullptr);
+}
+
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const device::LoadOptions& load,
+                                                     const RuntimeOptions& settings, std::unique_ptr<device::Driver> driver) {
   auto bench = std::make_unique<ModelBench>();
   const Clock::time_point begin = Clock::now();
-  TROUPE_TRY(auto loaded, device::load_model(path, options));
-  bench->size_ = {loaded.file.tensor_bytes, loaded.file.parameters, seconds(Clock::now() - begin)};
-  RuntimeOptions settings;
-  settings.depth = depth;
-  settings.max_batch = max_batch;
-  settings.trace = trace;
-  TROUPE_TRY(bench->runtime_, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  TROUPE_TRY(auto loaded, driver == nullptr ? device::load_model(path, load) : device::load_model(path, load, std::move(driver)));
+  bench->size_ = {loaded.file.tensor_bytes, loaded.file.parameters, seconds(Clock::now() - begin),
+                  static_cast<double>(loaded.model->kv_block_bytes()) / load.block_size};
+  RuntimeOptions options = settings;
+  options.depth = load.depth;
+  options.max_batch = load.max_batch;
+  options.step_tokens = load.step_tokens;
+  TROUPE_TRY(bench->runtime_, Runtime::start(options, std::move(loaded.driver), std::move(loaded.model)));
   return bench;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "actors/runtime.h"
+#include "device/models/load.h"
 #include "messages/error.h"
 
 namespace troupe::tools {
@@ -18,14 +19,19 @@ struct DecodeFigures {
 struct ModelSize {
   std::uint64_t tensor_bytes = 0;
   std::uint64_t parameters = 0;
-  double load_s = 0;  // of the file, tokenizer included
+  double load_s = 0;    // of the file, tokenizer included
+  double kv_bytes = 0;  // of a position
 };
 
 class ModelBench {
  public:
   // `threads`: that compute, 0 = one per CPU.
-  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth, std::uint32_t threads,
-                                                  const TraceOptions& trace = {});
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, std::uint32_t max_batch, std::uint32_t depth,
+                                                  std::uint32_t threads, const TraceOptions& trace = {});
+
+  // On a driver that the caller made, and has bound.
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, const device::LoadOptions& load, const RuntimeOptions& settings,
+                                                  std::unique_ptr<device::Driver> driver);
 
   // `batch` requests with prompts of `prompt` tokens decode `tokens` tokens each: greedily, but for a share of them that
   // sample (temperature, top-p and a penalty). No prompt is ever repeated, so none is found in the prefix cache.

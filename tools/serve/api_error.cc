@@ -45,6 +45,7 @@ ApiError from_runtime(const Error& error) {
       break;
     case ErrorCode::closed:
     case ErrorCode::device_lost:
+    case ErrorCode::unavailable:
       out.status = 503;
       break;
     default:

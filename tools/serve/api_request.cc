@@ -308,4 +308,22 @@ ApiResult<LoraBody> parse_lora(std::string_view text) {
   return out;
 }
 
+ApiResult<ReplicaBody> parse_replica(std::string_view text) {
+  TROUPE_TRY(auto object, parse_object(text));
+  ReplicaBody out;
+  bool named = false;
+  TROUPE_TRY(read_fields(object, [&](std::string_view key, const json::value& value, const Field& field) -> Result<void> {
+    if (key != "replica") return field.error("unknown field");
+    named = true;
+    if (value.is_string()) {
+      TROUPE_TRY(out.name, tools::to_string(value, field));
+      return out.name.empty() ? field.error("is empty") : Result<void>(success());
+    }
+    TROUPE_TRY(out.index, tools::to_u32(value, field));
+    return success();
+  }));
+  if (!named) return bad_request("field \"replica\": is missing; it is a name or an index of /replicas", "replica");
+  return out;
+}
+
 }  // namespace troupe::serve

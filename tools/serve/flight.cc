@@ -59,11 +59,12 @@ FlightDumper::~FlightDumper() {
   thread_.join();
 }
 
-void FlightDumper::dump(Done done) {
+void FlightDumper::dump(std::string part, Done done) {
   {
     const std::lock_guard lock(mutex_);
     if (!asked_ && in_use_.expired()) {
       asked_ = std::move(done);
+      part_ = std::move(part);
       changed_.notify_one();
       return;
     }
@@ -76,8 +77,9 @@ void FlightDumper::run() {
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || asked_; });
     if (stop_) return;
+    const std::string part = part_;
     lock.unlock();
-    auto written = write();
+    auto written = write(part);
     lock.lock();
     const Done done = std::exchange(asked_, nullptr);
     if (written) in_use_ = written.value();
@@ -87,7 +89,7 @@ void FlightDumper::run() {
   }
 }
 
-ApiResult<std::shared_ptr<Recording>> FlightDumper::write() const {
+ApiResult<std::shared_ptr<Recording>> FlightDumper::write(const std::string& part) const {
   std::error_code none;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(none);
   if (none) return from_runtime(Error{ErrorCode::io_failed, "there is no folder for temporary files; TMPDIR names one"});
@@ -96,7 +98,7 @@ ApiResult<std::shared_ptr<Recording>> FlightDumper::write() const {
   if (fd < 0) return from_runtime(failed("cannot make a temporary file, such as", path));
   ::close(fd);
   auto taken = [&]() -> Result<std::shared_ptr<Recording>> {
-    TROUPE_TRY(runtime_.dump_trace(path));
+    TROUPE_TRY(runtime_.dump_trace(path, part.empty() ? "front" : part));
     return Recording::take(path);
   }();
   if (taken) return std::move(taken).value();

@@ -44,18 +44,20 @@ class FlightDumper {
   explicit FlightDumper(const Runtime& runtime);
   ~FlightDumper();  // waits for a recording that is being written
 
-  // `done` is called once, on any thread, also at once. Errors: 429 while an earlier recording is in use; 404: the
-  // recorder is off; 500: no room in the folder for temporary files. Any thread; never waits.
-  void dump(Done done);
+  // `part`: of the recording of several replicas (Runtime::dump_trace); empty: the whole, or the front's. `done` is called
+  // once, on any thread, also at once. Errors: 429 while an earlier recording is in use; 404: the recorder is off, or there is
+  // no such part; 500: no room in the folder for temporary files. Any thread; never waits.
+  void dump(std::string part, Done done);
 
  private:
   void run();
-  ApiResult<std::shared_ptr<Recording>> write() const;
+  ApiResult<std::shared_ptr<Recording>> write(const std::string& part) const;
 
   const Runtime& runtime_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Done asked_;                       // and not answered
+  std::string part_;                 // of that
   std::weak_ptr<Recording> in_use_;  // the last one
   bool stop_ = false;
   std::thread thread_;

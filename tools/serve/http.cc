@@ -26,6 +26,9 @@ constexpr Path kPaths[] = {
     {"/detokenize", "POST", Endpoint::detokenize, Access::key},
     {"/v1/load_lora_adapter", "POST", Endpoint::load_lora, Access::key},
     {"/v1/unload_lora_adapter", "POST", Endpoint::unload_lora, Access::key},
+    {"/replicas", "GET", Endpoint::replicas, Access::key},
+    {"/replicas/drain", "POST", Endpoint::drain_replica, Access::owner},
+    {"/replicas/undrain", "POST", Endpoint::undrain_replica, Access::owner},
     {"/debug/state", "GET", Endpoint::debug_state, Access::key},
     {"/debug/trace", "GET", Endpoint::debug_trace, Access::owner},
 };
@@ -108,7 +111,7 @@ ApiResult<void> authorize(const HttpRequest& request, Access access, const std::
   if (keys.empty()) {
     if (access == Access::key || local) return BOOST_OUTCOME_V2_NAMESPACE::success();
     return ApiError{403, "permission_error",
-                    fmt::format("{} shows what others sent: ask on the server itself, or start it with --api-key-file", request.path), "",
+                    fmt::format("{} is the owner's: ask on the server itself, or start it with --api-key-file", request.path), "",
                     "forbidden"};
   }
   constexpr std::string_view kScheme = "Bearer ";

@@ -49,13 +49,16 @@ enum class Endpoint : std::uint8_t {
   detokenize,
   load_lora,
   unload_lora,
+  replicas,
+  drain_replica,
+  undrain_replica,
   debug_state,
   debug_trace
 };
 enum class Access : std::uint8_t {
   everybody,  // also without a key
   key,        // with a key, where there are keys
-  owner       // that, and where there are none, from this machine only: it shows what others sent
+  owner       // that, and where there are none, from this machine only: it shows what others sent, or stops what serves them
 };
 struct Route {
   Endpoint endpoint = Endpoint::health;

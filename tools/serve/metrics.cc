@@ -17,9 +17,10 @@ prometheus::Family<prometheus::Counter>& Metrics::counters(const char* name, con
   return prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_);
 }
 prometheus::Counter& Metrics::counter(const char* name, const char* help) { return counters(name, help).Add({}); }
-prometheus::Gauge& Metrics::gauge(const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_).Add({});
+prometheus::Family<prometheus::Gauge>& Metrics::gauges(const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_);
 }
+prometheus::Gauge& Metrics::gauge(const char* name, const char* help) { return gauges(name, help).Add({}); }
 prometheus::Histogram& Metrics::histogram(const char* name, const char* help, const prometheus::Histogram::BucketBoundaries& bounds) {
   return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_).Add({}, bounds);
 }
@@ -41,6 +42,17 @@ Metrics::Metrics(const std::string& model_name)
       replies_(counters("troupe_http_replies_total", "HTTP replies, by status.")),
       connections_(gauge("troupe_http_connections", "Open connections.")),
       since_settled_(gauge("troupe_since_last_settled_seconds", "How long work has waited without a step settling; 0 when idle.")),
+      replica_state_(gauges("troupe_replica_state", "1 for the state that the replica is in.")),
+      replica_live_(gauges("troupe_replica_requests_live", "Requests that are placed there.")),
+      replica_running_(gauges("troupe_replica_requests_running", "Of those, in the batch.")),
+      replica_waiting_(gauges("troupe_replica_requests_waiting", "Of those, waiting for room.")),
+      replica_outstanding_(gauges("troupe_replica_outstanding_tokens", "Prompt and output of the requests that are placed there, at most.")),
+      replica_kv_usage_(gauges("troupe_replica_kv_cache_usage", "Share of its KV blocks in use; 1 is all.")),
+      replica_steps_(gauges("troupe_replica_steps", "Steps launched since its last start.")),
+      replica_steps_ahead_(gauges("troupe_replica_steps_ahead", "Of those, while an earlier one was unsettled.")),
+      replica_tokens_(gauges("troupe_replica_tokens", "Tokens committed since its last start.")),
+      replica_lives_(gauges("troupe_replica_starts", "How often it was started.")),
+      unplaced_(gauge("troupe_requests_unplaced", "Requests that wait for a replica.")),
       refused_(counter("troupe_http_connections_refused_total", "Connections past the limit.")),
       abandoned_(counter("troupe_requests_abandoned_total", "API calls whose client left, or did not read, before the end.")),
       steps_(counter("troupe_steps_total", "Steps launched.")),
@@ -78,6 +90,27 @@ void Metrics::raise_to(prometheus::Counter& counter, std::uint64_t value) {
   counter.Increment(std::max(0.0, static_cast<double>(value) - counter.Value()));
 }
 
+void Metrics::expose(const std::vector<ReplicaStatus>& replicas) {
+  for (const ReplicaStatus& r : replicas) {
+    const prometheus::Labels replica{{"replica", r.name}};
+    const auto set = [&](prometheus::Family<prometheus::Gauge>& family, double value) { family.Add(replica).Set(value); };
+    for (const ReplicaState state : {ReplicaState::starting, ReplicaState::up, ReplicaState::draining, ReplicaState::drained,
+                                     ReplicaState::lost, ReplicaState::waiting, ReplicaState::failed}) {
+      replica_state_.Add({{"replica", r.name}, {"state", name(state)}}).Set(r.state == state ? 1 : 0);
+    }
+    const DeviceFacts& f = r.report.facts;
+    set(replica_live_, r.live);
+    set(replica_running_, r.report.running);
+    set(replica_waiting_, r.report.waiting);
+    set(replica_outstanding_, static_cast<double>(r.outstanding));
+    set(replica_kv_usage_, f.total_blocks == 0 ? 0 : static_cast<double>(f.used_blocks + f.fenced_blocks) / f.total_blocks);
+    set(replica_steps_, static_cast<double>(r.report.steps));
+    set(replica_steps_ahead_, static_cast<double>(r.report.steps_ahead));
+    set(replica_tokens_, static_cast<double>(r.report.tokens));
+    set(replica_lives_, r.replica.incarnation);
+  }
+}
+
 std::string Metrics::expose(const RuntimeMetrics& m) {
   const std::lock_guard lock(exposing_);
   running_.Set(m.running);
@@ -91,6 +124,8 @@ std::string Metrics::expose(const RuntimeMetrics& m) {
   raise_to(steps_ahead_, m.scheduler.steps_ahead);
   raise_to(overruns_, m.scheduler.overruns);
   raise_to(messages_, m.messages);
+  unplaced_.Set(m.unplaced);
+  expose(m.replicas);
   return prometheus::TextSerializer().Serialize(registry_.Collect());
 }
 

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/runtime.h"
 
@@ -39,7 +40,9 @@ class Metrics {
  private:
   prometheus::Family<prometheus::Counter>& counters(const char* name, const char* help);
   prometheus::Counter& counter(const char* name, const char* help);
+  prometheus::Family<prometheus::Gauge>& gauges(const char* name, const char* help);
   prometheus::Gauge& gauge(const char* name, const char* help);
+  void expose(const std::vector<ReplicaStatus>& replicas);
   prometheus::Histogram& histogram(const char* name, const char* help, const prometheus::Histogram::BucketBoundaries& bounds);
   static void raise_to(prometheus::Counter& counter, std::uint64_t value);
 
@@ -53,6 +56,11 @@ class Metrics {
   prometheus::Counter &preemptions_, &prefix_queries_, &prefix_hits_;
   prometheus::Family<prometheus::Counter>& replies_;
   prometheus::Gauge &connections_, &since_settled_;
+  // By replica.
+  prometheus::Family<prometheus::Gauge>&replica_state_, &replica_live_, &replica_running_, &replica_waiting_, &replica_outstanding_,
+      &replica_kv_usage_;
+  prometheus::Family<prometheus::Gauge>&replica_steps_, &replica_steps_ahead_, &replica_tokens_, &replica_lives_;
+  prometheus::Gauge& unplaced_;
   prometheus::Counter &refused_, &abandoned_, &steps_, &steps_ahead_, &overruns_, &messages_;
 };
 

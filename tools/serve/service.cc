@@ -50,6 +50,47 @@ constexpr std::uint64_t kMaxLogprobEntries = 1 << 18;
 
 double to_seconds(TimeNs t) { return static_cast<double>(t) * 1e-9; }
 
+struct Serving {
+  std::size_t of = 0, up = 0;
+  std::string why;  // the others do not
+};
+Serving serving_of(const std::vector<ReplicaStatus>& replicas) {
+  Serving out{replicas.size(), 0, ""};
+  for (const ReplicaStatus& r : replicas) {
+    if (r.state == ReplicaState::up) {
+      ++out.up;
+      continue;
+    }
+    if (!out.why.empty()) out.why += "; ";
+    out.why += r.name + " is " + name(r.state);
+    if (r.error.code != ErrorCode::none) out.why += " (" + r.error.what + ")";
+  }
+  return out;
+}
+
+json::object to_json(const ReplicaStatus& r) {
+  json::object out{{"index", r.replica.index},
+                   {"incarnation", r.replica.incarnation},
+                   {"name", r.name},
+                   {"state", name(r.state)},
+                   {"arithmetic", r.arithmetic_id},
+                   {"live", r.live},
+                   {"outstanding_tokens", r.outstanding},
+                   {"running", r.report.running},
+                   {"waiting", r.report.waiting},
+                   {"in_flight", r.report.in_flight},
+                   {"steps", r.report.steps},
+                   {"steps_ahead", r.report.steps_ahead},
+                   {"settled", r.report.settled},
+                   {"tokens", r.report.tokens},
+                   {"since_last_settled", to_seconds(r.report.since_settled)},
+                   {"facts", to_json(r.report.facts)},
+                   {"adapters", json::array(r.adapters.begin(), r.adapters.end())},
+                   {"tries", r.tries}};
+  if (r.error.code != ErrorCode::none) out["error"] = r.error.what;
+  return out;
+}
+
 }  // namespace
 
 // The calls that live, and who counts them.
@@ -322,7 +363,9 @@ HttpReply Service::health(const std::optional<RuntimeMetrics>& figures) const {
     return to_reply(ApiError{503, "server_error", std::move(message), "", code});
   };
   if (!figures) return to_reply(no_answer());
-  if (books_->lost()) return sick("the device is lost; restart the server", "device_lost");
+  if (!figures->restarts && books_->lost()) return sick("the device is lost; restart the server", "device_lost");
+  const Serving serving = serving_of(figures->replicas);
+  if (serving.up == 0 && serving.of > 0) return sick("no replica serves: " + serving.why, "unavailable");
   if (figures->since_last_settled > std::chrono::nanoseconds(options_.stall_after).count()) {
     return sick(fmt::format("{} requests run and {} wait, and no step has settled for {:.1f} s", figures->running, figures->waiting,
                             to_seconds(figures->since_last_settled)),
@@ -333,7 +376,9 @@ HttpReply Service::health(const std::optional<RuntimeMetrics>& figures) const {
   out.body = json::serialize(json::object{{"status", "ok"},
                                           {"running", figures->running},
                                           {"waiting", figures->waiting},
-                                          {"since_last_settled", to_seconds(figures->since_last_settled)}});
+                                          {"since_last_settled", to_seconds(figures->since_last_settled)},
+                                          {"replicas", serving.of},
+                                          {"replicas_up", serving.up}});
   return out;
 }
 
@@ -343,6 +388,42 @@ HttpReply Service::exposition(const std::optional<RuntimeMetrics>& figures) {
   out.content_type = "text/plain; version=0.0.4; charset=utf-8";
   out.body = metrics_.expose(*figures);
   return out;
+}
+
+HttpReply Service::replicas(const std::optional<RuntimeMetrics>& figures) const {
+  if (!figures) return to_reply(no_answer());
+  json::array replicas;
+  for (const ReplicaStatus& r : figures->replicas) replicas.push_back(to_json(r));
+  HttpReply out;
+  out.body = json::serialize(json::object{{"model", options_.model_name},
+                                          {"draining", draining_.load()},
+                                          {"running", figures->running},
+                                          {"waiting", figures->waiting},
+                                          {"unplaced", figures->unplaced},
+                                          {"tokens", figures->scheduler.tokens},
+                                          {"replicas", std::move(replicas)}});
+  return out;
+}
+
+ApiResult<std::string> Service::change_replica(std::string_view text, bool drain) {
+  TROUPE_TRY(auto wanted, parse_replica(text));
+  const std::vector<ReplicaStatus> replicas = runtime_.metrics().replicas;
+  const auto it = std::find_if(replicas.begin(), replicas.end(), [&](const ReplicaStatus& r) {
+    return wanted.name.empty() ? r.replica.index == wanted.index : r.name == wanted.name;
+  });
+  if (it == replicas.end()) return not_found("there is no such replica; /replicas lists what there is", "replica_not_found");
+  const std::uint32_t index = it->replica.index;
+  if (drain) {
+    const auto drained = runtime_.drain_replica(index, std::chrono::milliseconds(1));
+    if (!drained) return from_runtime(drained.error());
+  } else if (const auto back = runtime_.undrain_replica(index); !back) {
+    return from_runtime(back.error());
+  }
+  json::object out{{"replica", it->name}};
+  for (const ReplicaStatus& r : runtime_.metrics().replicas) {
+    if (r.replica.index == index) out["state"] = name(r.state);
+  }
+  return json::serialize(out);
 }
 
 HttpReply Service::state(const std::optional<RuntimeMetrics>& figures) const {

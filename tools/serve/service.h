@@ -64,6 +64,10 @@ class Service {
   HttpReply health(const std::optional<RuntimeMetrics>& figures) const;
   HttpReply exposition(const std::optional<RuntimeMetrics>& figures);
   HttpReply state(const std::optional<RuntimeMetrics>& figures) const;
+  HttpReply replicas(const std::optional<RuntimeMetrics>& figures) const;
+  // {"replica": "host:0"}, a name or an index: drains it, or takes it back into service. Does not wait until it has no
+  // request left. On a worker.
+  ApiResult<std::string> change_replica(std::string_view body, bool drain);
 
   void begin_draining() { draining_ = true; }
   bool draining() const { return draining_; }

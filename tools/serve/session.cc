@@ -144,6 +144,7 @@ void Session::serve(HttpRequest request) {
     case Endpoint::health:
     case Endpoint::metrics:
     case Endpoint::debug_state:
+    case Endpoint::replicas:
       return serve_figures(endpoint_);
     case Endpoint::debug_trace:
       return serve_recording();
@@ -154,6 +155,9 @@ void Session::serve(HttpRequest request) {
     case Endpoint::tokenize:
     case Endpoint::detokenize:
       return serve_text(endpoint_, std::move(request_.body));
+    case Endpoint::drain_replica:
+    case Endpoint::undrain_replica:
+      return change_replica(endpoint_, std::move(request_.body));
     case Endpoint::load_lora:
     case Endpoint::unload_lora:
       return change_lora(endpoint_, std::move(request_.body));
@@ -181,13 +185,17 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
       return reply(service_->exposition(figures));
     case Endpoint::debug_state:
       return reply(service_->state(figures));
+    case Endpoint::replicas:
+      return reply(service_->replicas(figures));
     default:
       return reply(service_->health(figures));
   }
 }
 
 void Session::serve_recording() {
-  service_->flight().dump([weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
+  constexpr std::string_view kPart = "part=";
+  const std::string part = request_.query.starts_with(kPart) ? request_.query.substr(kPart.size()) : "";
+  service_->flight().dump(part, [weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
     asio::post(io, [weak, exchange, recording = std::move(recording)]() mutable {
       if (const auto self = weak.lock()) self->on_recording(exchange, std::move(recording));
     });
@@ -221,6 +229,14 @@ void Session::serve_text(Endpoint endpoint, std::string body) {
   const std::size_t size = body.size();
   workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
     auto result = endpoint == Endpoint::tokenize ? self->service_->tokenize(body) : self->service_->detokenize(body);
+    asio::post(self->io_, [self, result = std::move(result)] { self->reply_body(result); });
+  });
+}
+
+void Session::change_replica(Endpoint endpoint, std::string body) {
+  const std::size_t size = body.size();
+  workers_.post(size, [self = shared_from_this(), endpoint, body = std::move(body)] {
+    auto result = self->service_->change_replica(body, endpoint == Endpoint::drain_replica);
     asio::post(self->io_, [self, result = std::move(result)] { self->reply_body(result); });
   });
 }

@@ -53,6 +53,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void serve(HttpRequest request);
   void serve_figures(Endpoint endpoint);
   void serve_text(Endpoint endpoint, std::string body);
+  void change_replica(Endpoint endpoint, std::string body);
   void change_lora(Endpoint endpoint, std::string body);
   void serve_recording();
   void generate(Api api, std::string body);

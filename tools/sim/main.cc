@@ -23,7 +23,7 @@ void print(const std::vector<std::string>& log) {
 int main(int argc, char** argv) {
   using namespace troupe::sim;
   std::uint64_t seeds = 0, first = 0, replicas = 0;
-  bool many = false;  // several replicas, some of which are lost; 0: as many as the seed has
+  bool many = false;               // several replicas, some of which are lost; 0: as many as the seed has
   bool log = false, lora = false;  // lives with LoRA commands
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
   std::uint64_t messages = 0, reference = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     const Scenario scenario = many   ? make_replica_scenario(seed, lora, static_cast<std::uint32_t>(replicas))
-                              : lora ? make_lora_scenario(seed) : make_scenario(seed);
+                              : lora ? make_lora_scenario(seed)
+                                     : make_scenario(seed);
     const Outcome outcome = run_scenario(scenario, {}, 0, log);
     print(outcome.log);
     coverage.add(outcome.coverage);
@@ -64,7 +65,8 @@ int main(int argc, char** argv) {
     print(shortest.log);
     std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s%s\nagain: sim --seed %llu%s --log\n",
                 static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
-                leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed), (std::string(lora ? " --lora" : "") + (many ? " --replicas " + std::to_string(replicas) : "")).c_str());
+                leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed),
+                (std::string(lora ? " --lora" : "") + (many ? " --replicas " + std::to_string(replicas) : "")).c_str());
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -133,6 +133,7 @@ int run_generate(const Command& self, const std::vector<std::string>& args) {
   add("adapter", po::value<std::string>()->value_name("NAME=DIR"), "answer with the LoRA adapter in this PEFT folder");
   add("stop", po::value<std::vector<std::string>>()->value_name("TEXT"), "end before this text (may be given more than once)");
   add_trace_options(own);
+  add_node_options(own);
   auto parsed = parse_command_line(self, args, own, 1);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;

@@ -58,6 +58,7 @@ Result<void> read_requests(LineReader& reader, Runner& runner) {
 int run_requests(const Command& self, const std::vector<std::string>& args) {
   boost::program_options::options_description own("Options of run");
   add_trace_options(own);
+  add_node_options(own);
   auto parsed = parse_command_line(self, args, own, 1);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;

@@ -1,10 +1,8 @@
 // troupe serve: an OpenAI-compatible HTTP server over one model.
 #include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +12,7 @@
 #include "tools/troupe/commands.h"
 #include "tools/troupe/engine.h"
 #include "tools/troupe/output.h"
+#include "tools/troupe/stop_signal.h"
 
 namespace troupe::tools {
 namespace {
@@ -70,6 +69,7 @@ po::options_description serve_options() {
   add("stall-after", count(30), "seconds without a settled step, while work waits, until /health says so");
   add("drain", count(30), "seconds that SIGTERM waits for what runs");
   add_trace_options(own);
+  add_node_options(own);
   return own;
 }
 
@@ -109,24 +109,6 @@ Result<serve::ServeOptions> to_options(const po::variables_map& values, const Co
   out.drain_limit = seconds("drain", 0);
   if (bad.code != ErrorCode::none) return bad;
   return out;
-}
-
-// SIGTERM and SIGINT wait for wait_for_signal() instead of ending the program; so in every thread that starts later.
-sigset_t hold_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return set;
-}
-
-// Afterwards a second signal ends the program at once.
-void wait_for_signal(const sigset_t& set) {
-  int signal = 0;
-  while (sigwait(&set, &signal) != 0) {
-  }
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace

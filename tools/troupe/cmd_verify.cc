@@ -116,7 +116,8 @@ std::string describe(const char* what, const Pass& pass, const std::vector<Reque
 }
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
-  const std::string ahead_name = fmt::format("depth {}", line.common.depth);
+  const std::string ahead_name =
+      fmt::format("depth {}", line.common.depth) + (line.common.devices.size() > 1 ? fmt::format(" on {} devices", line.common.devices.size()) : "");
   Recordings recordings(line.common);
   const std::string first_trace = recordings.of("depth-1"), control_trace = recordings.of("control"),
                     ahead_trace = recordings.of(fmt::format("ahead-{}", line.common.depth));
@@ -125,9 +126,11 @@ Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& w
     std::fputs(fmt::format("troupe verify: to see why: troupe trace diff {} {}\n", first_trace, other).c_str(), stderr);
     return verdict;
   };
-  TROUPE_TRY(auto first, run_pass(line.common, "depth 1", 1, actors::SchedulerFault::none, workload, first_trace));
+  CommonOptions alone = line.common;  // the reference: no device but the first has a part in it
+  alone.devices.resize(1);
+  TROUPE_TRY(auto first, run_pass(alone, "depth 1", 1, actors::SchedulerFault::none, workload, first_trace));
   TROUPE_TRY(write_all(1, describe("depth 1", first, workload)));
-  TROUPE_TRY(auto control, run_pass(line.common, "control", 1, actors::SchedulerFault::none, workload, control_trace));
+  TROUPE_TRY(auto control, run_pass(alone, "control", 1, actors::SchedulerFault::none, workload, control_trace));
   TROUPE_TRY(write_all(1, describe("control", control, workload)));
   TROUPE_TRY(auto ahead, run_pass(line.common, ahead_name.c_str(), line.common.depth, fault, workload, ahead_trace));
   TROUPE_TRY(write_all(1, describe(ahead_name.c_str(), ahead, workload)));

@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "actors/link/nodes.h"
 #include "device/cuda/driver.h"
 #include "device/host/driver.h"
 
@@ -28,6 +33,9 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   device::LoadOptions out;
   out.exact = options.exact;
   out.threads = options.threads;
+  const auto hosts = static_cast<std::uint32_t>(
+      std::count_if(options.devices.begin(), options.devices.end(), [](const DeviceName& device) { return !device.cuda; }));
+  if (out.threads == 0 && hosts > 1) out.threads = std::max(1u, std::thread::hardware_concurrency() / hosts);
   out.kv_blocks = options.kv_blocks;
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
@@ -39,11 +47,36 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   return out;
 }
 
-Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
-  auto driver = device::make_host_driver();
-  if (options.cuda) {
-    TROUPE_TRY(driver, device::make_cuda_driver({.index = *options.cuda}));
+namespace {
+
+Result<std::unique_ptr<device::Driver>> make_driver(const DeviceName& device) {
+  if (device.cuda) return device::make_cuda_driver({.index = device.index});
+  return device::make_host_driver({.index = device.index});
+}
+
+// All of them compute from the files that are mapped here.
+std::vector<ReplicaSource> sources(const CommonOptions& options, const device::LoadOptions& load,
+                                   const std::shared_ptr<const device::ModelFiles>& files) {
+  std::vector<ReplicaSource> out;
+  for (const DeviceName& device : options.devices) {
+    ReplicaSource source;
+    source.name = device.text();
+    source.open = [device, load, files]() -> Result<OpenedReplica> {
+      OpenedReplica opened;
+      TROUPE_TRY(opened.driver, make_driver(device));
+      TROUPE_TRY(opened.model, device::make_model(*files, load, *opened.driver));
+      return opened;
+    };
+    out.push_back(std::move(source));
   }
+  return out;
+}
+
+}  // namespace
+
+Result<device::LoadedModel> open_model(const CommonOptions& options, std::uint32_t depth) {
+  if (options.devices.size() > 1) return Error{ErrorCode::bad_request, "this command works on one device: name it by --device"};
+  TROUPE_TRY(auto driver, make_driver(options.devices[0]));
   TROUPE_TRY(auto path, model_path(options));
   auto loaded = device::load_model(path, load_options(options, depth), std::move(driver));
   if (loaded) spdlog::info("loaded {}", path);
@@ -55,21 +88,45 @@ Result<device::TextSide> open_text(const CommonOptions& options) {
   return device::load_text(path);
 }
 
+RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth) {
+  RuntimeOptions out;
+  out.depth = depth;
+  out.max_batch = options.max_batch;
+  using actors::PlacementPolicy;
+  out.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
+                         : options.placement == "pinned"    ? PlacementPolicy::pinned
+                                                            : PlacementPolicy::least_work;
+  out.spill_dir = options.spill_dir;
+  out.spill_limit = options.spill_limit << 20;
+  out.trace.file = options.trace;
+  out.trace.redact = options.trace_redact;
+  out.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
+  return out;
+}
+
+Result<DeviceReplicas> device_replicas(const CommonOptions& options, std::uint32_t depth) {
+  TROUPE_TRY(auto path, model_path(options));
+  TROUPE_TRY(auto opened, device::open_files(path));
+  const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));
+  spdlog::info("opened {}", path);
+  return DeviceReplicas{files->text, sources(options, load_options(options, depth), files)};
+}
+
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {
   DumpOnSignal::block();
-  TROUPE_TRY(auto loaded, open_model(options, depth));
-  RuntimeOptions settings;
-  settings.depth = depth;
-  settings.max_batch = options.max_batch;
+  TROUPE_TRY(auto replicas, device_replicas(options, depth));
+  if (!options.nodes.empty()) {
+    actors::link::LinkOptions links;
+    links.silence = std::chrono::milliseconds(options.link_silence);
+    links.heartbeat = links.silence / 6;
+    TROUPE_TRY(auto remote, actors::link::node_sources(options.nodes, {options.cert, options.key, options.ca}, links));
+    std::move(remote.begin(), remote.end(), std::back_inserter(replicas.sources));
+  }
+  RuntimeOptions settings = runtime_options(options, depth);
   settings.fault = fault;
-  settings.spill_dir = options.spill_dir;
-  settings.spill_limit = options.spill_limit << 20;
-  settings.trace.file = options.trace;
-  settings.trace.redact = options.trace_redact;
-  settings.trace.flight_bytes = static_cast<std::size_t>(options.flight) << 20;
   Engine engine;
-  engine.text = std::move(loaded.text);
-  TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(loaded.driver), std::move(loaded.model)));
+  engine.text = std::move(replicas.text);
+  TROUPE_TRY(engine.runtime, Runtime::start(settings, std::move(replicas.sources)));
   engine.dump = std::make_unique<DumpOnSignal>(*engine.runtime);
   return engine;
 }

@@ -48,7 +48,8 @@ command line; 3 the model, the input or the runtime could not be used; 4 the out
 )";
 
 constexpr std::string_view kVerifyHelp =
-    R"(FILE is a request file as for `troupe run`. It is run at depth 1, at depth 1 again (the control), and at --depth, and
+    R"(FILE is a request file as for `troupe run`. It is run at depth 1, at depth 1 again (the control), and at --depth, there on
+all --devices (before on the first one alone), and
 the streams are compared byte for byte; a request that was ended by a cancel or a deadline compares as a prefix. The
 last line on stdout is the verdict:
   identical                        the streams are equal, and steps ran ahead
@@ -62,11 +63,21 @@ be used; 4 the output was closed or could not be written.
 
 constexpr std::string_view kServeHelp =
     R"(OpenAI's API: /v1/models, /v1/completions and /v1/chat/completions, whole or streamed; beside it /tokenize,
-/detokenize, /health, /metrics (Prometheus) and /debug/state. Writes "listening at URL" once it does. SIGTERM and SIGINT
+/detokenize, /health, /metrics (Prometheus), /replicas and /debug/state. Writes "listening at URL" once it does. SIGTERM and SIGINT
 let what runs come to its end, within --drain seconds; a second one ends the program at once.
 
 Exit status: 0 stopped, and every request was complete; 1 some were cut off; 2 wrong command line; 3 the model, a file,
 the address or the runtime could not be used; 4 the output was closed.
+)";
+
+constexpr std::string_view kNodeHelp =
+    R"(Has a replica for each device, for `troupe run --nodes` and `troupe serve --nodes` on other machines: one at a time has them.
+Both sides show a certificate that --ca signed, or nothing is heard of them; any such certificate will do, for a node or for its
+clients, so let that CA sign nothing else. Folders of adapters are this machine's. Writes "listening at HOST:PORT" once it does.
+SIGTERM and SIGINT end it: its requests go on elsewhere.
+
+Exit status: 0 stopped; 1 something was not given back; 2 wrong command line, also without certificates; 3 the model, a file or
+the address could not be used; 4 the output was closed.
 )";
 
 constexpr std::array kCommands = {
@@ -74,8 +85,13 @@ constexpr std::array kCommands = {
             run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
     Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
+    Command{"node", "Has replicas for runtimes on other machines.", "node --cert FILE --key FILE --ca FILE [OPTIONS]", kNodeHelp, run_node},
     Command{"lora", "Lists, loads and unloads the LoRA adapters of a running server.", "lora list | load NAME FOLDER | unload NAME   [OPTIONS]", kExits,
             run_lora},
+    Command{"status", "Says how the replicas of a running server are.", "status [--json] [OPTIONS]", kExits, run_status},
+    Command{"top", "Shows the replicas of a running server, live.", "top [OPTIONS]", kExits, run_top},
+    Command{"drain", "Takes a replica of a running server out of service, once its requests are done.", "drain REPLICA [OPTIONS]", kExits, run_drain},
+    Command{"undrain", "Takes it back into service.", "undrain REPLICA [OPTIONS]", kExits, run_undrain},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
     Command{"trace", "Reads recordings of messages: print, check, diff, replay and more.", "trace ACTION ...", kExits, run_trace},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},

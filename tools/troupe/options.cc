@@ -7,6 +7,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -19,6 +20,8 @@ namespace troupe::tools {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr std::size_t kMostDevices = 64;
 
 // A count, checked by hand: Boost's conversion takes "-1" for an unsigned as 4294967295.
 std::uint32_t to_count(const po::variables_map& values, const char* name, std::uint32_t low, std::uint32_t high) {
@@ -33,11 +36,14 @@ po::options_description common_options() {
   add("help,h", "print this");
   add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
   add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"), "host:0, or cuda:N for the N-th NVIDIA device, from 0");
+  add("devices", po::value<std::string>()->value_name("DEVICE,..."), "several, each with the model: host:0,host:1,cuda:0");
+  add("placement", po::value<std::string>()->default_value("least-work")->value_name("POLICY"),
+      "which of several devices a request goes to: least-work, round-robin, or pinned by its id");
   add("depth", po::value<std::int64_t>()->default_value(2)->value_name("N"), "most steps in flight; 1 = each settles before the next");
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
-  add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute; 0 = one per CPU");
+  add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute, of each host device; 0 = one per CPU, shared among them");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
   add("gemm", po::value<std::string>()->default_value("own")->value_name("WHOSE"),
       "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on the batch");
@@ -63,24 +69,56 @@ Result<void> set_log_level(const std::string& level) {
   return success();
 }
 
-// None: the host.
-std::optional<std::uint32_t> to_cuda(const std::string& device) {
-  if (device == "host:0") return std::nullopt;
-  constexpr std::string_view kCuda = "cuda:";
-  std::uint32_t index = 0;
-  const char* end = device.data() + device.size();
-  const bool cuda = std::string_view(device).substr(0, kCuda.size()) == kCuda;
-  if (cuda) {
-    const auto [rest, error] = std::from_chars(device.data() + kCuda.size(), end, index);
-    if (error == std::errc() && rest == end) return index;
+DeviceName to_device(const std::string& text, const char* option) {
+  DeviceName out;
+  for (const bool cuda : {false, true}) {
+    const std::string_view kind = cuda ? "cuda:" : "host:";
+    if (!text.starts_with(kind)) continue;
+    const char* begin = text.data() + kind.size();
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(begin, end, out.index);
+    out.cuda = cuda;
+    if (error == std::errc() && rest == end && begin != end) return out;
   }
-  throw po::error(fmt::format("--device must be host:0, or cuda:N with the number of an NVIDIA device, and is {}", device));
+  throw po::error(fmt::format("--{} must be host:N or cuda:N with a number, such as host:0, and is {}", option, text));
+}
+
+std::vector<DeviceName> to_devices(const po::variables_map& values) {
+  if (values.count("devices") == 0) return {to_device(values["device"].as<std::string>(), "device")};
+  if (!values["device"].defaulted()) throw po::error("--device and --devices say the same: use one of them");
+  std::vector<DeviceName> out;
+  std::stringstream list(values["devices"].as<std::string>());
+  for (std::string one; std::getline(list, one, ',');) {
+    const DeviceName device = to_device(one, "devices");
+    if (std::find(out.begin(), out.end(), device) != out.end()) throw po::error(fmt::format("--devices names {} twice", one));
+    out.push_back(device);
+  }
+  if (out.empty() || out.size() > kMostDevices) throw po::error(fmt::format("--devices must name 1 to {} devices", kMostDevices));
+  return out;
+}
+
+std::vector<std::string> to_list(const std::string& text) {
+  std::vector<std::string> out;
+  std::stringstream list(text);
+  for (std::string one; std::getline(list, one, ',');) out.push_back(one);
+  return out;
 }
 
 CommonOptions to_common(const po::variables_map& values) {
   CommonOptions out;
+  const auto text = [&](const char* name) { return values.count(name) == 0 ? std::string() : values[name].as<std::string>(); };
   if (values.count("model") != 0) out.model = values["model"].as<std::string>();
-  out.cuda = to_cuda(values["device"].as<std::string>());
+  out.devices = to_devices(values);
+  out.nodes = to_list(text("nodes"));
+  if (!out.nodes.empty() && values["device"].defaulted() && values.count("devices") == 0) out.devices.clear();
+  out.cert = text("cert");
+  out.key = text("key");
+  out.ca = text("ca");
+  if (values.count("link-silence") != 0) out.link_silence = to_count(values, "link-silence", 10, 3'600'000);
+  out.placement = values["placement"].as<std::string>();
+  if (out.placement != "least-work" && out.placement != "round-robin" && out.placement != "pinned") {
+    throw po::error("--placement must be least-work, round-robin or pinned, and is " + out.placement);
+  }
   out.depth = to_count(values, "depth", 1, 16);
   out.max_batch = to_count(values, "max-batch", 1, 1024);
   out.kv_blocks = to_count(values, "kv-blocks", 0, 1u << 24);
@@ -90,7 +128,8 @@ CommonOptions to_common(const po::variables_map& values) {
   const auto& gemm = values["gemm"].as<std::string>();
   if (gemm != "own" && gemm != "cublaslt") throw po::error("--gemm must be own or cublaslt, and is " + gemm);
   out.cublaslt = gemm == "cublaslt";
-  if (out.cublaslt && !out.cuda) throw po::error("--gemm cublaslt is for --device cuda:N");
+  const bool any_cuda = std::any_of(out.devices.begin(), out.devices.end(), [](const DeviceName& d) { return d.cuda; });
+  if (out.cublaslt && !any_cuda) throw po::error("--gemm cublaslt is for --device cuda:N");
   out.max_loras = to_count(values, "max-loras", 0, 1024);
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();
@@ -144,6 +183,21 @@ void add_trace_options(po::options_description& own) {
   auto add = own.add_options();
   add("trace", po::value<std::string>()->value_name("FILE"), "record every message there, for `troupe trace`");
   add("trace-redact", po::bool_switch(), "without prompts, token ids and texts");
+}
+
+void add_certificate_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("cert", po::value<std::string>()->value_name("FILE"), "PEM, with the chain: this program's certificate, by which the others know it");
+  add("key", po::value<std::string>()->value_name("FILE"), "PEM: its key");
+  add("ca", po::value<std::string>()->value_name("FILE"), "PEM: the CA that signs the certificates of the nodes and their clients, and nothing else");
+}
+
+void add_node_options(po::options_description& own) {
+  auto add = own.add_options();
+  add("nodes", po::value<std::string>()->value_name("HOST:PORT,..."),
+      "machines with replicas (troupe node); without --device or --devices nothing is computed here");
+  add_certificate_options(own);
+  add("link-silence", po::value<std::int64_t>()->default_value(3000)->value_name("MS"), "without a word of a node for so long it is taken for gone");
 }
 
 bool takes_value(std::string_view word) {

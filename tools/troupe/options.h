@@ -5,7 +5,6 @@
 #include <boost/program_options/variables_map.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,14 +22,26 @@ enum ExitStatus : int {
   kExitClosed = 4,   // the output was closed, or could not be written
 };
 
+// "host:0", "cuda:1".
+struct DeviceName {
+  bool cuda = false;
+  std::uint32_t index = 0;
+  std::string text() const { return (cuda ? "cuda:" : "host:") + std::to_string(index); }
+  bool operator==(const DeviceName&) const = default;
+};
+
 struct CommonOptions {
-  std::optional<std::uint32_t> cuda;  // the number of the CUDA device; none = the host
+  std::vector<DeviceName> devices{DeviceName{}};  // where there are several, each is a replica; none: those of nodes do it
+  std::vector<std::string> nodes;  // HOST:PORT, each with replicas on another machine
+  std::string cert, key, ca;       // by which this program and nodes know each other
+  std::uint32_t link_silence = 3000;  // ms without anything from a node, after which it is taken for gone
   std::string model;             // path; empty = the default model in the cache
+  std::string placement = "least-work";  // of requests on several devices: that, round-robin or pinned
   std::uint32_t depth = 2;       // most steps in flight
   std::uint32_t max_batch = 32;  // requests that run at a time
   std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
   std::uint32_t block_size = 16;
-  std::uint32_t threads = 0;     // 0 = one per CPU
+  std::uint32_t threads = 0;     // of one device; 0 = the host's devices share the CPUs
   bool exact = false;
   bool cublaslt = false;         // CUDA: BF16 products by cuBLASLt; R1 does not hold then
   std::uint32_t max_loras = 0;   // adapter slots
@@ -68,6 +79,11 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
 
 // --trace and --trace-redact, for the commands that run a runtime; parse_command_line puts them into CommonOptions.
 void add_trace_options(boost::program_options::options_description& own);
+
+// --nodes and what belongs to it, for the commands that can use other machines; likewise.
+void add_node_options(boost::program_options::options_description& own);
+// --cert, --key and --ca alone.
+void add_certificate_options(boost::program_options::options_description& own);
 
 // Whether the word is a common flag that takes its value from the next word.
 bool takes_value(std::string_view word);

@@ -40,7 +40,7 @@ class MuteDelivery : public DeliveryActor::base {
  public:
   MuteDelivery(caf::actor_config& config, Seen* seen) : DeliveryActor::base(config), seen_(seen) {}
   behavior_type make_behavior() override {
-    return {[](const Attach&) {}, [this](const Register&) { ++seen_->registers; }, [](const Deliver&) {}, [](const Reclaim&) {},
+    return {[](const AttachFront&) {}, [this](const Register&) { ++seen_->registers; }, [](const Deliver&) {}, [](const Reclaim&) {},
             [](const EndRequests&) {}, [this](const EndAll&) {
               ++seen_->end_alls;
               return Done{};
@@ -60,13 +60,17 @@ class MuteSampler : public SamplerActor::base {
 class Dispatching : public testing::Test {
  protected:
   Dispatching() {
-    Peers p;
-    p.scheduler = system.spawn<MuteScheduler>(&seen);
-    p.sampler = sampler = system.spawn<MuteSampler>();
-    p.delivery = delivery = system.spawn<MuteDelivery>(&seen);
-    scheduler = p.scheduler;
-    p.dispatcher = dispatcher = system.spawn<DispatcherShell>(std::make_shared<Counts>(), DispatcherConfig{}, model());
-    caf::anon_send(dispatcher, Attach{std::make_shared<const Peers>(std::move(p))});
+    scheduler = system.spawn<MuteScheduler>(&seen);
+    sampler = system.spawn<MuteSampler>();
+    delivery = system.spawn<MuteDelivery>(&seen);
+    dispatcher = system.spawn<DispatcherShell>(std::make_shared<Counts>(), DispatcherConfig{}, model());
+    caf::anon_send(dispatcher, AttachFront{std::make_shared<const Doors>(Doors{dispatcher, delivery, {}})});
+    Joined joined;
+    joined.up.replica = {0, 1};
+    joined.doors.requests = scheduler;
+    joined.doors.scheduler = scheduler;
+    joined.watch = {caf::actor_cast<caf::strong_actor_ptr>(scheduler), caf::actor_cast<caf::strong_actor_ptr>(sampler)};
+    caf::anon_send(dispatcher, joined);
   }
   ~Dispatching() override {
     for (const auto& actor : {caf::actor_cast<caf::strong_actor_ptr>(dispatcher), caf::actor_cast<caf::strong_actor_ptr>(scheduler),

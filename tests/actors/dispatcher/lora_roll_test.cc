@@ -134,6 +134,24 @@ TEST(LoraRoll, ASilentReplicaHoldsNothingUpForLong) {
   EXPECT_EQ(one<LoraSubmit>(sent).replica, (ReplicaRef{1, 1}));
 }
 
+// The command was lost with it, and nobody has done it yet when it is back.
+TEST(LoraRoll, AReplicaThatComesBackMeanwhileIsAskedAgain) {
+  LoraRig r(2);
+  (void)r.submit_command(1, load("a"));
+  const LoraSubmit second = one<LoraSubmit>(r.on(ReplicaLost{{}, {0, 1}, {ErrorCode::device_lost, "gone"}}));
+  (void)r.on(ReplicaDown{{}, {0, 1}, {}});
+  for (TimeNs end = r.now + 150; r.now < end; r.now += 10) (void)r.on(Tick{});
+  (void)r.on(ReplicaUp{{}, {0, 2}, "x"});
+  EXPECT_EQ(r.state(0), ReplicaState::up);
+  EXPECT_EQ(one<Admit>(r.submit(1, 10, {}, "a")).replica.index, 1u);  // behind the command
+  const LoraSubmit again = one<LoraSubmit>(r.on(ok(second)));
+  EXPECT_EQ(again.replica, (ReplicaRef{0, 2}));
+  const LoraAnswer a = one<LoraAnswer>(r.on(ok(again)));
+  EXPECT_EQ(a.error.code, ErrorCode::none);
+  ASSERT_EQ(a.ack.replicas.size(), 2u);
+  for (const LoraOutcome& o : a.ack.replicas) EXPECT_EQ(o.error.code, ErrorCode::none);
+}
+
 TEST(LoraRoll, AStartedReplicaIsGivenWhatTheOthersHave) {
   LoraRig r(2);
   (void)r.roll(1, load("a"));

@@ -55,7 +55,7 @@ TEST(Placement, APrefixDrawsWithinTheBound) {
   p.placed(1, prefix);
   EXPECT_EQ(p.choose(loads({0, 100}), 1, 1, prefix), 1u);
   EXPECT_EQ(p.choose(loads({0, 101}), 1, 1, prefix), 0u);
-  EXPECT_EQ(p.choose(loads({0, 100}), 1, 1, p.prefix_of(request(tokens(50, 13)))), 0u);  // another prompt
+  EXPECT_EQ(p.choose(loads({0, 100}), 1, 1, p.prefix_of(request(tokens(50, 13)))), 0u);           // another prompt
   EXPECT_EQ(p.choose(loads({0, 100}), 1, 1, p.prefix_of(request(tokens(1, 13), "pirate"))), 0u);  // another adapter's blocks
   EXPECT_EQ(p.affine(), 1u);
   p.forget(1);

@@ -197,7 +197,8 @@ TEST(Reader, SaysWhatIsWrongWithAHeader) {
 
 TEST(Sender, SeqsHaveNamesThatComeBack) {
   for (const std::uint64_t seq :
-       {seq_base({Sender::scheduler, 0}) | 17, seq_base({Sender::driver, 2}) | 1, seq_base({Sender::runtime, 0}) | 5}) {
+       {seq_base({Sender::scheduler, 0}) | 17, seq_base({Sender::driver, 2}) | 1, seq_base({Sender::runtime, 0}) | 5,
+        seq_base({Sender::delivery, 0}, {kFront, 1}) | 9, seq_base({Sender::driver, 3}, {kFirstReplica + 12, 3}) | 8}) {
     EXPECT_EQ(parse_seq(seq_label(seq)), seq) << seq_label(seq);
   }
   for (const char* wrong : {"", "scheduler", "nobody:1", "driver.x:1", "scheduler:", "driver.300:1"})

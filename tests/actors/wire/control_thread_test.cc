@@ -84,7 +84,6 @@ TEST(ControlThreads, AreOnePerSystemAndKnowTheirOwnSettings) {
   EXPECT_EQ(ran_on[0].load(), ran_on[1].load());
   EXPECT_EQ(ran_on[2].load(), ran_on[3].load());
   EXPECT_NE(ran_on[0].load(), ran_on[2].load());
-  EXPECT_NE(&idle_hook(one), &idle_hook(two));
   EXPECT_FALSE(one.has_middleman());
   for (const Counter& counter : counters) caf::anon_send_exit(counter, caf::exit_reason::user_shutdown);
 }
@@ -92,19 +91,19 @@ TEST(ControlThreads, AreOnePerSystemAndKnowTheirOwnSettings) {
 using Poller = caf::typed_actor<caf::replies_to<Ask>::with<std::uint64_t>, caf::reacts_to<Tick>>;
 
 // Sets a hook that sends a Tick at its third call and then lets the thread park; Ask is answered by that Tick.
-class PollerActor : public Poller::base {
+class PollerActor : public AtHome<Poller> {
  public:
-  explicit PollerActor(caf::actor_config& config) : Poller::base(config), post_(Sender::runtime, std::make_shared<Counts>()) {}
+  PollerActor(caf::actor_config& config, Home* home) : AtHome(config, home), post_(Sender::runtime, std::make_shared<Counts>()) {}
   behavior_type make_behavior() override {
     return {
         [this](const Ask&) {
           auto promise = make_response_promise<std::uint64_t>();
           answers_.emplace_back(promise);
-          idle_hook(system()) = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
+          home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
           return promise;
         },
         [this](const Tick&) {
-          idle_hook(system()) = {};
+          home_->idle_hook = {};
           for (auto& answer : answers_) answer.give(calls_);
           answers_.clear();
         }};
@@ -122,14 +121,94 @@ class PollerActor : public Poller::base {
 };
 
 TEST(ControlThreads, PollTheIdleHookWithoutSpinning) {
-  ControlConfig config({});
-  caf::actor_system system(config);
-  const Poller poller = system.spawn<PollerActor>();
-  caf::scoped_actor self{system};
-  std::uint64_t calls = 0;
-  self->request(poller, caf::infinite, Ask{}).receive([&](std::uint64_t n) { calls = n; }, [](caf::error&) { ADD_FAILURE(); });
-  EXPECT_GE(calls, 3u);
-  caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
+  ControlConfig config({{}, -1, 2});
+  const auto system = start_system(config);
+  for (std::size_t thread = 0; thread < 2; ++thread) {
+    const Poller poller = system->spawn<PollerActor>(&config.home(thread));
+    caf::scoped_actor self{*system};
+    std::uint64_t calls = 0;
+    self->request(poller, caf::infinite, Ask{}).receive([&](std::uint64_t n) { calls = n; }, [](caf::error&) { ADD_FAILURE(); });
+    EXPECT_GE(calls, 3u);
+    caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
+  }
+}
+
+using Passer = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Tick>, caf::replies_to<Ask>::with<std::uint64_t>>;
+
+// Passes a Tick to the next of its ring until it has had its share of them; writes down a thread that is not its first.
+class PasserActor final : public AtHome<Passer> {
+ public:
+  PasserActor(caf::actor_config& config, Home* home, const Passer* next, std::uint64_t share, std::atomic<bool>* astray)
+      : AtHome(config, home), next_(next), share_(share), astray_(astray), post_(Sender::runtime, std::make_shared<Counts>()) {
+    keep_quiet(*this);
+  }
+  std::thread::id thread() const { return thread_; }
+  behavior_type make_behavior() override {
+    thread_ = std::this_thread::get_id();
+    return {[](const Attach&) {},
+            [this](const Tick&) {
+              check();
+              if (++taken_ <= share_) post_.send(*next_, Tick{}, context());
+              if (taken_ == share_) answers_.clear();  // an error: all have their share
+            },
+            [this](const Ask&) {
+              check();
+              auto promise = make_response_promise<std::uint64_t>();
+              if (taken_ < share_) {
+                answers_.emplace_back(promise);
+              } else {
+                promise.deliver(taken_);
+              }
+              return promise;
+            }};
+  }
+
+ private:
+  void check() {
+    if (std::this_thread::get_id() != thread_) *astray_ = true;
+  }
+  const Passer* next_;
+  std::uint64_t share_;
+  std::atomic<bool>* astray_;
+  Post post_;
+  std::thread::id thread_;
+  std::uint64_t taken_ = 0;
+  std::vector<Answer<std::uint64_t>> answers_;
+};
+
+// Whoever sends (an actor on another control thread, on the same one, a detached one, a thread that is none): an actor stays
+// on its home, and nothing is lost.
+TEST(ControlThreads, AreHomesThatActorsDoNotLeave) {
+  for (const int spin_us : {0, 50}) {
+    ControlConfig config({std::chrono::microseconds{spin_us}, -1, 3});
+    const auto system = start_system(config);
+    constexpr std::size_t kRing = 7;
+    std::atomic<bool> astray{false};
+    std::vector<Passer> ring(kRing);
+    for (std::size_t i = 0; i < kRing; ++i) {
+      const Passer* next = &ring[(i + 1) % kRing];
+      if (i == 5) {
+        ring[i] = system->spawn<PasserActor, caf::detached>(nullptr, next, 3000, &astray);
+      } else {
+        ring[i] = system->spawn<PasserActor>(&config.home(i % 3), next, 3000, &astray);
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      for (const Passer& p : ring) caf::anon_send(p, Tick{});
+    }
+    caf::scoped_actor self{*system};
+    for (const Passer& p : ring) {
+      self->request(p, caf::infinite, Ask{}).receive([](std::uint64_t n) { EXPECT_GE(n, 3000u); }, [](caf::error&) {});
+    }
+    EXPECT_FALSE(astray);
+    std::set<std::thread::id> threads;
+    for (const Passer& p : ring) threads.insert(dynamic_cast<PasserActor*>(caf::actor_cast<caf::abstract_actor*>(p))->thread());
+    EXPECT_EQ(threads.size(), 4u);
+    for (const Passer& p : ring) {
+      caf::anon_send_exit(p, caf::exit_reason::user_shutdown);
+      self->wait_for(p);
+    }
+  }
 }
 
 // While it would only spin, and no longer than there is any; a thread that parks at once leaves it alone.
@@ -137,7 +216,7 @@ TEST(ControlThreads, DoIdleWorkInsteadOfSpinning) {
   for (const bool spins : {true, false}) {
     ControlConfig config({std::chrono::milliseconds{spins ? 1 : 0}, -1});
     const auto pieces = std::make_shared<std::atomic<int>>(0);
-    config.idle_work = {[](void* n) { return ++*static_cast<std::atomic<int>*>(n) % 5 != 0; }, pieces};
+    config.idle_work[0] = {[](void* n) { return ++*static_cast<std::atomic<int>*>(n) % 5 != 0; }, pieces};
     caf::actor_system system(config);
     std::atomic<std::thread::id> ran_on{};
     const Counter counter = system.spawn<CounterActor>(&ran_on);

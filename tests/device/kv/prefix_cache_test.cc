@@ -133,5 +133,40 @@ TEST(PrefixCache, ForgettingEverythingFreesWhatIsIdle) {
   EXPECT_EQ(b.pool.free(), 8u);
 }
 
+TEST(PrefixCache, AHitEndsAtASnapshot) {
+  Books b;
+  std::vector<BlockId> table;
+  std::vector<PrefixCache::Ref> refs;
+  const std::vector<Token> tokens{1, 2, 3, 4, 5, 6, 7};
+  for (std::uint32_t at = 0; at + 2 <= tokens.size(); at += 2) {
+    table.push_back(b.cache.take().value());
+    refs.push_back(b.cache.publish(table.back(), refs.empty() ? PrefixCache::Ref{} : refs.back(), {tokens, {}}, at, {}));
+  }
+  const auto hit = [&](const std::vector<Token>& of, AdapterRef adapter = {}) {
+    std::vector<BlockId> found;
+    const auto h = b.cache.acquire_with_snapshot({of, {}}, adapter, found);
+    for (const BlockId block : found) EXPECT_TRUE(b.cache.drop(block, false));
+    EXPECT_EQ(b.cache.check(), "");
+    return std::tuple(found.size(), h.snapshot, h.known);
+  };
+  constexpr std::uint32_t kNone = PrefixCache::kNone;
+  EXPECT_EQ(hit(tokens), (std::tuple(0u, kNone, 3u)));
+  EXPECT_TRUE(b.cache.attach(refs[1], 40));
+  EXPECT_FALSE(b.cache.attach(refs[1], 41)) << "it has one";
+  EXPECT_EQ(hit(tokens), (std::tuple(2u, 40u, 3u)));
+  EXPECT_EQ(hit({1, 2, 3, 4}), (std::tuple(0u, kNone, 1u))) << "a token is left to compute, and the snapshot lies behind it";
+  EXPECT_EQ(hit({1, 2, 3, 4, 9, 9}), (std::tuple(2u, 40u, 2u)));
+  EXPECT_EQ(hit(tokens, {1, 1}), (std::tuple(0u, kNone, 0u))) << "another adapter";
+  b.cache.detach(table[1]);
+  EXPECT_EQ(hit(tokens), (std::tuple(0u, kNone, 3u)));
+  EXPECT_TRUE(b.cache.attach(refs[2], 42));
+  b.release(table);
+  while (b.pool.free() > 0) (void)b.cache.take();
+  EXPECT_TRUE(b.cache.lost().empty());
+  (void)b.cache.take();  // the block at the end is idle longest
+  EXPECT_EQ(b.cache.lost(), std::vector<std::uint32_t>{42});
+  EXPECT_FALSE(b.cache.attach(refs[2], 43)) << "the block holds something else";
+}
+
 }  // namespace
 }  // namespace troupe::device

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -57,6 +58,9 @@ struct RigRow {
   bool wants = true;
   RowMask mask = {};
   std::uint32_t adapter = 0;  // slot
+  // Of a hybrid model: versions of the state, by slot, counted from 0. none: the slot's latest one, and the one after it.
+  std::optional<std::uint32_t> state_in = {};
+  std::optional<std::uint32_t> state_out = {};
 };
 
 struct RigResult {
@@ -162,6 +166,14 @@ class LlamaRig {
       d.feed_tag = row.feed_tag;
       d.mask = row.mask;
       d.adapter_slot = row.adapter;
+      if (info().has_ssm_layers) {
+        const std::uint32_t versions = info().max_depth + 1;
+        std::uint32_t& latest = states_[row.slot];
+        const std::uint32_t in = row.state_in.value_or(latest), out = row.state_out.value_or(in + 1);
+        d.state_in = row.position == 0 ? DeviceRow::kNone : row.slot * versions + in % versions;
+        d.state_out = row.slot * versions + out % versions;
+        latest = out;
+      }
       d.wants_token = row.wants;
       d.logits_row = row.wants ? outputs++ : DeviceRow::kNone;
       r.tokens.insert(r.tokens.end(), row.ids.begin(), row.ids.end());
@@ -261,6 +273,7 @@ class LlamaRig {
   std::vector<DevicePtr> cell_arrays_;
   std::vector<std::uint32_t> free_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
+  std::map<std::uint32_t, std::uint32_t> states_;  // by slot: the version that its last row wrote
   std::vector<TableDelta> pending_;  // for the next step
   std::uint32_t next_ring_ = 0;
   std::uint64_t step_ = 0;

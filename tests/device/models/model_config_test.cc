@@ -92,6 +92,46 @@ TEST(ModelConfig, Families) {
   EXPECT_EQ(from_folder("tiny-mistral-swa").sliding_window, 40u);
 }
 
+TEST(ModelConfig, TheTextPartOfQwen35) {
+  const ModelConfig c = from_folder("tiny-qwen35");
+  EXPECT_EQ(c.architecture, Architecture::qwen3_5);
+  EXPECT_EQ(c.recurrent, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(c.delta.channels(), 160u);
+  EXPECT_EQ(c.delta.value_width(), 96u);
+  EXPECT_EQ(c.delta.taps, 4u);
+  EXPECT_TRUE(c.gated_attention && c.norms_less_one && c.qk_norm && c.tied);
+  EXPECT_EQ(c.rotated, 8u);
+  EXPECT_EQ(c.q_rows(), 256u);
+  // Inside a whole with a vision part, and with what is left to its defaults.
+  const std::string text = read("tests/golden/tiny-qwen35/config.json");
+  const std::string whole = R"({"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 2},
+    "tie_word_embeddings": false, "text_config": )" + text + "}";
+  const auto nested = model_config_from_json(whole, "", "folder");
+  ASSERT_TRUE(nested) << nested.error().what;
+  EXPECT_EQ(nested.value().recurrent, c.recurrent);
+  EXPECT_EQ(nested.value().inv_freq, c.inv_freq);
+  EXPECT_FALSE(nested.value().tied) << "the whole's word";
+  const auto change = [&](std::string_view from, std::string_view to) {
+    std::string changed = text;
+    const auto at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    changed.replace(at, from.size(), to);
+    return model_config_from_json(changed, "", "folder");
+  };
+  const auto code = [&](std::string_view from, std::string_view to) {
+    const auto changed = change(from, to);
+    return changed ? ErrorCode::none : changed.error().code;
+  };
+  const auto by_interval = change(R"("layer_types")", R"("full_attention_interval": 2, "other")");
+  ASSERT_TRUE(by_interval) << by_interval.error().what;
+  EXPECT_EQ(by_interval.value().recurrent, c.recurrent);
+  EXPECT_EQ(code(R"("linear_num_key_heads": 2)", R"("linear_num_key_heads": 3)"), ErrorCode::bad_file);
+  EXPECT_EQ(code(R"("linear_conv_kernel_dim": 4)", R"("linear_conv_kernel_dim": 1)"), ErrorCode::bad_file);
+  EXPECT_EQ(code(R"("linear_attention",)", R"("sliding_attention",)"), ErrorCode::bad_file);
+  EXPECT_EQ(code(R"("hidden_act")", R"("attn_output_gate": false, "hidden_act")"), ErrorCode::unsupported);
+  EXPECT_EQ(code(R"("layer_types")", R"("full_attention_interval": 99, "other")"), ErrorCode::unsupported) << "no layer has attention";
+}
+
 // Numbers of transformers 5.24, _compute_llama3_parameters, for theta 500000, 16 elements and the scaling of tiny-llama3.
 TEST(ModelConfig, Llama3FrequenciesSlowTheLongWavesOnly) {
   const RopeScaling s{RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 64.0};

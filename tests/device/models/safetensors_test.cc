@@ -63,6 +63,12 @@ TEST(Safetensors, Names) {
   EXPECT_EQ(gguf_tensor_name("model.layers.3.input_layernorm.weight"), "blk.3.attn_norm.weight");
   EXPECT_EQ(gguf_tensor_name("model.layers.3.post_attention_layernorm.weight"), "blk.3.ffn_norm.weight");
   EXPECT_EQ(gguf_tensor_name("model.layers.3.mlp.down_proj.weight"), "blk.3.ffn_down.weight");
+  EXPECT_EQ(gguf_tensor_name("model.layers.2.linear_attn.in_proj_qkv.weight"), "blk.2.attn_qkv.weight");
+  EXPECT_EQ(gguf_tensor_name("model.layers.2.linear_attn.A_log"), "blk.2.ssm_a_log");
+  EXPECT_EQ(gguf_tensor_name("model.language_model.embed_tokens.weight"), "token_embd.weight");
+  EXPECT_EQ(gguf_tensor_name("model.language_model.layers.2.linear_attn.dt_bias"), "blk.2.ssm_dt.bias");
+  EXPECT_EQ(gguf_tensor_name("model.language_model.layers.17.self_attn.q_proj.weight"), "blk.17.attn_q.weight");
+  EXPECT_EQ(gguf_tensor_name("model.language_model.norm.weight"), "output_norm.weight");
   for (const char* other : {"", "model.layers.", "model.layers..mlp.down_proj.weight", "model.layers.3", "model.layers.3.", "model.layers.3.weight",
                             "model.layers.3.self_attn.rotary_emb.inv_freq", "model.layers.x.mlp.down_proj.weight"}) {
     EXPECT_EQ(gguf_tensor_name(other), other);

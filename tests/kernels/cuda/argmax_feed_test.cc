@@ -81,7 +81,7 @@ void expect_same(const Step& got, const Step& want) {
 TEST(CudaArgmaxFeed, IsTheHostsAnswerForEveryBlockSizeAndOrder) {
   const auto host = make_host_kernels({});
   std::uint64_t round = 0;
-  simt::Machine m(11);  // goes on drawing: every launch has an order of its own
+  Machine m(11);  // goes on drawing: every launch has an order of its own
   std::size_t masked = 0;
   for (std::uint32_t vocab : {1u, 2u, 31u, 33u, 64u, 100u, 1500u}) {
     for (int repeat = 0; repeat < 4; ++repeat) {
@@ -92,8 +92,8 @@ TEST(CudaArgmaxFeed, IsTheHostsAnswerForEveryBlockSizeAndOrder) {
       for (std::uint32_t r = 0; r < n; ++r) masked += want.cells[r].status == Status::ok && want.rows[r].mask_a != kNone;
       for (unsigned threads : {32u, 64u, 256u, 1024u}) {
         Step got = before;
-        launch_argmax_feed(got.rows.data(), n, got.logits.data(), vocab, kTag, got.cells.data(), got.readback.data(), got.out.data(), &m,
-                           threads);
+        launch_argmax_feed(got.rows.data(), n, got.logits.data(), vocab, kTag, got.cells.data(), got.readback.data(), got.out.data(),
+                           m.stream(), threads);
         expect_same(got, want);
         if (HasFatalFailure()) FAIL() << "vocabulary " << vocab << ", " << threads << " threads, round " << round;
       }
@@ -104,13 +104,14 @@ TEST(CudaArgmaxFeed, IsTheHostsAnswerForEveryBlockSizeAndOrder) {
 
 TEST(CudaArgmaxFeed, LowestIndexWinsNanNever) {
   const auto f = [](std::vector<float> v, std::uint32_t a = kNone, std::uint32_t b = kNone) {
-    StepRow row;
-    row.output = 0, row.mask_a = a, row.mask_b = b;
-    Cell cell{0, Status::ok, kTag};
-    RowReadback readback;
-    simt::Machine m(4);
-    launch_argmax_feed(&row, 1, v.data(), static_cast<std::uint32_t>(v.size()), kTag, &cell, &readback, nullptr, &m, 64);
-    return cell.status == Status::ok ? cell.id : kNone;
+    std::vector<StepRow> row(1);
+    row[0].output = 0, row[0].mask_a = a, row[0].mask_b = b;
+    std::vector<Cell> cell{{0, Status::ok, kTag}};
+    std::vector<RowReadback> readback(1);
+    Machine m(4);
+    launch_argmax_feed(row.data(), 1, v.data(), static_cast<std::uint32_t>(v.size()), kTag, cell.data(), readback.data(), nullptr,
+                       m.stream(), 64);
+    return cell[0].status == Status::ok ? cell[0].id : kNone;
   };
   std::vector<float> tied(400, 1.0f);
   EXPECT_EQ(f(tied), 0u);

@@ -66,17 +66,17 @@ struct Sequence {
     for (std::uint32_t t = begin; t < end; ++t) tokens.push_back({0, 1, t});
     const auto count = end - begin;
     std::vector<float> angles(std::size_t{count} * shape.rotated), work = piece_of(qkv, begin * stride, end * stride);
-    launch_rope_angles(tokens.data(), count, inv_freq.data(), shape.rotated / 2, angles.data(), &machine);
-    launch_rope_store(rope_args(tokens, work.data(), angles.data()), kv, tables, &machine);
+    launch_rope_angles(tokens.data(), count, inv_freq.data(), shape.rotated / 2, angles.data(), machine.stream());
+    launch_rope_store(rope_args(tokens, work.data(), angles.data()), kv, tables, machine.stream());
     attend(tokens, work.data(), out.data() + begin * width(), path);
   }
   void attend(const std::vector<StepToken>& tokens, const float* q, float* to, Path path) {
     const AttentionArgs a{tokens.data(), static_cast<std::uint32_t>(tokens.size()), 1, shape.heads, q, stride, to, scale(), shape.window};
     if (path == Path::decode) {
       std::fill(partial.begin(), partial.end(), std::nanf(""));
-      launch_attention_decode(a, kv, tables, n, partial.data(), &machine);
+      launch_attention_decode(a, kv, tables, n, partial.data(), machine.stream());
     } else {
-      launch_attention_prefill(a, kv, tables, &machine);
+      launch_attention_prefill(a, kv, tables, machine.stream());
     }
   }
 
@@ -93,7 +93,7 @@ struct Sequence {
   Shape shape;
   std::uint32_t n;
   std::size_t stride;
-  simt::Machine machine;
+  Machine machine;
   KvCache kv;
   std::vector<std::uint32_t> cache, table;
   BlockTables tables;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "tests/fake_cublaslt/fixture.h"
 #include "tests/kernels/cuda/cuda_testing.h"
+#include "tests/simt/simt.h"
 
 namespace troupe::kernels {
 namespace {

@@ -1,5 +1,5 @@
-// Helpers of the tests of kernels/cuda: seeds of the SIMT machine, BF16 by hand, and pieces of a step. "Device memory" is
-// ordinary memory here.
+// Helpers of the tests of kernels/cuda: where kernels run, seeds, BF16 by hand, and pieces of a step. What a kernel is given
+// lies in vectors, which both machines reach (machine.h): never on the stack.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/cuda/families.h"
+#include "tests/kernels/cuda/machine.h"
 #include "tests/kernels/host/kernel_testing.h"
-#include "tests/simt/simt.h"
 
 namespace troupe::kernels {
 

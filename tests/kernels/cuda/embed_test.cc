@@ -14,8 +14,8 @@ TEST(CudaEmbed, TheSameBitsAsTheHostInEveryFormat) {
       std::vector<float> want(tokens.size() * cols), got(want.size());
       make_host_kernels({.max_cols = cols})->embed(m.weight, tokens.data(), 4, want.data());
       for (std::uint64_t seed : kSeeds) {
-        simt::Machine machine(seed);
-        launch_embed(m.weight, tokens.data(), 4, got.data(), &machine);
+        Machine machine(seed);
+        launch_embed(m.weight, tokens.data(), 4, got.data(), machine.stream());
         EXPECT_TRUE(same_bits(got, want)) << name(format) << " " << cols;
       }
     }
@@ -27,9 +27,9 @@ TEST(CudaEmbed, EveryHalf) {
   std::vector<std::uint16_t> halves(65536);
   for (std::uint32_t i = 0; i < 65536; ++i) halves[i] = static_cast<std::uint16_t>(i);
   std::vector<float> got(65536);
-  const StepToken token{0, 0, 0};
-  simt::Machine machine(1);
-  launch_embed({halves.data(), Format::f16, 1, 65536}, &token, 1, got.data(), &machine);
+  const std::vector<StepToken> token{{0, 0, 0}};
+  Machine machine(1);
+  launch_embed({halves.data(), Format::f16, 1, 65536}, token.data(), 1, got.data(), machine.stream());
   for (std::uint32_t i = 0; i < 65536; ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(half_to_float(halves[i]))) << i;
   }
@@ -48,8 +48,8 @@ TEST(CudaGatherOutputs, TheLastTokenOfEachRowThatChooses) {
   const auto x = random_floats(std::size_t{tokens} * width, 1);
   std::vector<float> want(std::size_t{outputs} * width), got(want.size(), -1.0f);
   make_host_kernels({})->gather_outputs(rows.data(), n_rows, x.data(), width, want.data());
-  simt::Machine machine(2);
-  launch_gather_outputs(rows.data(), n_rows, x.data(), width, got.data(), &machine);
+  Machine machine(2);
+  launch_gather_outputs(rows.data(), n_rows, x.data(), width, got.data(), machine.stream());
   EXPECT_TRUE(same_bits(got, want));
 }
 

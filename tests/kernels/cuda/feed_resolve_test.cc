@@ -80,8 +80,8 @@ TEST(CudaFeedResolve, IsTheHostsAnswer) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     Step want = random_step(seed), got = want;
     feed_resolve(want.args());
-    simt::Machine m(seed);
-    launch_feed_resolve(got.args(), &m);
+    Machine m(seed);
+    launch_feed_resolve(got.args(), m.stream());
     ASSERT_TRUE(same(got.tokens, want.tokens)) << seed;
     ASSERT_TRUE(same(got.cells, want.cells)) << seed;
     ASSERT_TRUE(same(got.readback, want.readback)) << seed;
@@ -100,10 +100,10 @@ TEST(CudaApplyChanges, InOrderAndInsideTheTablesOnly) {
     }
     std::vector<std::uint32_t> want(kSlots * kPerSlot, 0), got = want;
     apply_changes({want.data(), kSlots, kPerSlot}, changes.data(), static_cast<std::uint32_t>(changes.size()));
-    simt::Machine m(seed);
-    launch_apply_changes({got.data(), kSlots, kPerSlot}, changes.data(), static_cast<std::uint32_t>(changes.size()), &m);
+    Machine m(seed);
+    launch_apply_changes({got.data(), kSlots, kPerSlot}, changes.data(), static_cast<std::uint32_t>(changes.size()), m.stream());
     ASSERT_EQ(got, want);
-    launch_apply_changes({got.data(), kSlots, kPerSlot}, changes.data(), 0, &m);
+    launch_apply_changes({got.data(), kSlots, kPerSlot}, changes.data(), 0, m.stream());
     ASSERT_EQ(got, want);
   }
 }

@@ -14,9 +14,10 @@ constexpr std::uint32_t kMaxRank = 33;
 // y with the adapters' part; scratch is NaN before.
 std::vector<float> adapted(const Adapters& m, const std::vector<LoraRun>& runs, const std::vector<float>& x, std::vector<float> y,
                            std::uint64_t seed) {
-  simt::Machine machine(seed);
+  Machine machine(seed);
   std::vector<float> shrunk(lora_scratch_floats(static_cast<std::uint32_t>(x.size() / m.cols), kMaxRank), std::nanf(""));
-  launch_lora(std::vector{LoraJob{m.slots.data(), m.rows, y.data(), m.rows}}, runs, x.data(), m.cols, kMaxRank, shrunk.data(), &machine);
+  launch_lora(std::vector{LoraJob{m.slots.data(), m.rows, y.data(), m.rows}}, runs, x.data(), m.cols, kMaxRank, shrunk.data(),
+              machine.stream());
   return y;
 }
 
@@ -108,9 +109,9 @@ TEST(CudaLora, JobsShareTheirInputAndKeepToTheirColumns) {
   const auto x = random_floats(std::size_t{n} * cols, 5);
   auto before = random_floats(std::size_t{n} * stride, 6);
   for (std::uint32_t t = 0; t < n; ++t) before[t * stride + 55] = -0.0f;  // of the third, which is left alone: also the sign of a zero
-  simt::Machine machine(3);
+  Machine machine(3);
   std::vector<float> shrunk(lora_scratch_floats(tokens, kMaxRank), std::nanf(""));
-  const auto k = make_cuda_kernels({.stream = &machine, .max_lora_rank = kMaxRank, .lora_shrunk = shrunk.data()});
+  const auto k = make_cuda_kernels({.stream = machine.native(), .max_lora_rank = kMaxRank, .lora_shrunk = shrunk.data()});
   auto y = before;
   std::vector<LoraJob> jobs;
   std::uint32_t begin = 0;
@@ -119,6 +120,7 @@ TEST(CudaLora, JobsShareTheirInputAndKeepToTheirColumns) {
     begin += m->rows;
   }
   k->lora(jobs, std::vector{LoraRun{1, 4, 1}}, x.data(), cols);
+  machine.wait();
   auto want = before;
   begin = 0;
   for (const Adapters* m : of) {
@@ -136,14 +138,14 @@ TEST(CudaLora, JobsShareTheirInputAndKeepToTheirColumns) {
 
 TEST(CudaLora, NoRunsCostNoLaunch) {
   const Adapters m(20, 32, {0, 4});
-  simt::Machine machine(1);
+  Machine machine(1);
   std::vector<float> y(20, 1.0f), x(32, 1.0f), shrunk(lora_scratch_floats(1, 4));
   const std::vector jobs{LoraJob{m.slots.data(), 20, y.data(), 20}};
-  launch_lora(jobs, {}, x.data(), 32, 4, shrunk.data(), &machine);
-  launch_lora(jobs, std::vector{LoraRun{0, 0, 1}}, x.data(), 32, 4, shrunk.data(), &machine);
-  EXPECT_EQ(machine.launches(), 0u);
-  launch_lora(jobs, std::vector{LoraRun{0, 1, 1}}, x.data(), 32, 4, shrunk.data(), &machine);
-  EXPECT_EQ(machine.launches(), 2u);
+  launch_lora(jobs, {}, x.data(), 32, 4, shrunk.data(), machine.stream());
+  launch_lora(jobs, std::vector{LoraRun{0, 0, 1}}, x.data(), 32, 4, shrunk.data(), machine.stream());
+  EXPECT_EQ(machine.launches().value_or(0), 0u);
+  launch_lora(jobs, std::vector{LoraRun{0, 1, 1}}, x.data(), 32, 4, shrunk.data(), machine.stream());
+  EXPECT_EQ(machine.launches().value_or(2), 2u);
 }
 
 TEST(CudaLora, NanStaysInItsToken) {

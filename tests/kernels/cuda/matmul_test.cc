@@ -10,10 +10,10 @@ constexpr Format kFormats[] = {Format::f32,  Format::f16,  Format::bf16, Format:
                                Format::q4_0, Format::q4_1, Format::q4_k, Format::q6_k};
 
 std::vector<float> product(const Weight& w, const std::vector<float>& x, std::uint64_t seed, std::uint32_t tile = 0) {
-  simt::Machine m(seed);
+  Machine m(seed);
   const auto n = static_cast<std::uint32_t>(x.size() / w.cols);
   std::vector<float> y(std::size_t{n} * w.rows, std::nanf(""));
-  launch_matmul({w, y.data(), w.rows, false, nullptr}, x.data(), n, &m, tile);
+  launch_matmul({w, y.data(), w.rows, false, nullptr}, x.data(), n, m.stream(), tile);
   return y;
 }
 
@@ -112,9 +112,9 @@ TEST(CudaMatmulJobs, AddThenBiasAtTheirStride) {
   const StoredMatrix m = random_matrix(Format::q8_0, rows, cols, 1);
   const auto x = random_floats(std::size_t{n} * cols, 3), bias = random_floats(rows, 4);
   const auto without = product(m.weight, x, 1);
-  simt::Machine machine(7);
+  Machine machine(7);
   std::vector<float> y(n * stride, 0.5f);
-  launch_matmul({m.weight, y.data() + 2, stride, true, bias.data()}, x.data(), n, &machine);
+  launch_matmul({m.weight, y.data() + 2, stride, true, bias.data()}, x.data(), n, machine.stream());
   for (std::size_t i = 0; i < y.size() - 2; ++i) {
     const std::size_t r = i % stride;
     ASSERT_EQ(y[i + 2], r < rows ? (0.5f + without[i / stride * rows + r]) + bias[r] : 0.5f);

@@ -18,8 +18,8 @@ TEST(CudaRmsNorm, IsNearTheHost) {
     std::vector<float> want(x.size()), got(x.size());
     host->rms_norm(x.data(), gain.data(), want.data(), n, width, kEps);
     for (std::uint64_t seed : kSeeds) {
-      simt::Machine m(seed);
-      launch_rms_norm(x.data(), gain.data(), got.data(), n, width, kEps, &m);
+      Machine m(seed);
+      launch_rms_norm(x.data(), gain.data(), got.data(), n, width, kEps, m.stream());
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(got[i], want[i], std::fabs(want[i]) * tolerance(width)) << width << " " << i;
     }
   }
@@ -29,11 +29,11 @@ TEST(CudaRmsNorm, BitsDependOnTheRowAloneAndMayBeInPlace) {
   const std::uint32_t width = 300, most = 64;
   const auto x = random_floats(std::size_t{most} * width, 1), gain = random_floats(width, 2);
   std::vector<float> all(x.size());
-  simt::Machine m(1);
-  launch_rms_norm(x.data(), gain.data(), all.data(), most, width, kEps, &m);
+  Machine m(1);
+  launch_rms_norm(x.data(), gain.data(), all.data(), most, width, kEps, m.stream());
   for (std::uint32_t n = 1; n <= most; ++n) {
     auto y = piece_of(x, std::size_t{most - n} * width, x.size());
-    launch_rms_norm(y.data(), gain.data(), y.data(), n, width, kEps, &m);
+    launch_rms_norm(y.data(), gain.data(), y.data(), n, width, kEps, m.stream());
     ASSERT_TRUE(same_bits(y, piece_of(all, std::size_t{most - n} * width, x.size()))) << n;
   }
 }
@@ -48,8 +48,8 @@ TEST(CudaNormHeads, EachHeadInPlaceNothingElse) {
     const auto before = want;
     auto got = want;
     host->norm_heads(want.data(), stride, gain.data(), n, heads, width, kEps);
-    simt::Machine m(3);
-    launch_norm_heads(got.data(), stride, gain.data(), n, heads, width, kEps, &m);
+    Machine m(3);
+    launch_norm_heads(got.data(), stride, gain.data(), n, heads, width, kEps, m.stream());
     for (std::size_t i = 0; i < got.size(); ++i) {
       if (i % stride >= heads * width) {
         ASSERT_EQ(got[i], before[i]);

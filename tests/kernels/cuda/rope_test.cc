@@ -23,8 +23,8 @@ TEST(CudaRope, IsTheHostsRoundedToBf16InTheCache) {
       std::vector<StepToken> tokens;
       for (std::uint32_t t = 0; t < s.n; ++t) tokens.push_back({0, 1, t});
       std::vector<float> angles(s.n * shape.rotated), work = s.qkv;
-      launch_rope_angles(tokens.data(), s.n, s.inv_freq.data(), shape.rotated / 2, angles.data(), &s.machine);
-      launch_rope_store(s.rope_args(tokens, work.data(), angles.data()), s.kv, s.tables, &s.machine);
+      launch_rope_angles(tokens.data(), s.n, s.inv_freq.data(), shape.rotated / 2, angles.data(), s.machine.stream());
+      launch_rope_store(s.rope_args(tokens, work.data(), angles.data()), s.kv, s.tables, s.machine.stream());
       ASSERT_TRUE(same_bits(work, host.work)) << name_of(shape);  // and k and v are as they were
       std::size_t written = 0;
       for (std::uint32_t t = 0; t < s.n; ++t) {
@@ -50,8 +50,8 @@ TEST(CudaRope, ATokenWithoutBlocksWritesNothing) {
   const auto before = s.cache;
   const std::vector<StepToken> tokens{{0, kNone, 3}};
   std::vector<float> angles(16), work = s.qkv;
-  launch_rope_angles(tokens.data(), 1, s.inv_freq.data(), 8, angles.data(), &s.machine);
-  launch_rope_store(s.rope_args(tokens, work.data(), angles.data()), s.kv, s.tables, &s.machine);
+  launch_rope_angles(tokens.data(), 1, s.inv_freq.data(), 8, angles.data(), s.machine.stream());
+  launch_rope_store(s.rope_args(tokens, work.data(), angles.data()), s.kv, s.tables, s.machine.stream());
   EXPECT_EQ(s.cache, before);
   EXPECT_NE(work[0], s.qkv[0]);  // q turns all the same
 }

@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, CudaSampleFeedRows, testing::Range<std::uint64_t
 
 TEST_P(CudaSampleFeedRows, GetTheHostsTokens) {
   const auto host = make_host_kernels({});
-  simt::Machine m(21 + GetParam());
+  Machine m(21 + GetParam());
   std::size_t rows = 0, chosen = 0, none = 0, not_best = 0;
   for (std::uint64_t round = GetParam() * 1000; rows < 25000; ++round) {
     const std::uint32_t vocab = round % 50 == 0 ? 3000 : round % 10 == 0 ? 1 + static_cast<std::uint32_t>(round % 3) : 40 + static_cast<std::uint32_t>(round % 60);
@@ -133,7 +133,7 @@ TEST_P(CudaSampleFeedRows, GetTheHostsTokens) {
     host->sample(best.args());
     std::vector<float> work(got.samples.size() * vocab, kNan);
     std::vector<std::uint32_t> counts(got.samples.size() * vocab);
-    launch_sample_feed(got.args(), work.data(), counts.data(), &m, round % 8 == 0 ? 256 : 32);
+    launch_sample_feed(got.args(), work.data(), counts.data(), m.stream(), round % 8 == 0 ? 256 : 32);
     ASSERT_TRUE(same(got, want)) << "round " << round;
     for (std::uint32_t c : counts) ASSERT_EQ(c, 0u);
     for (const SampleRow& s : want.samples) {
@@ -151,7 +151,7 @@ TEST_P(CudaSampleFeedRows, GetTheHostsTokens) {
 
 TEST(CudaSampleFeed, NoBlockSizeAndNoOrderChangesABit) {
   const auto host = make_host_kernels({});
-  simt::Machine m(22);
+  Machine m(22);
   for (std::uint64_t round = 0; round < 4; ++round) {
     const Step before = random_step(20, 1500, 1000 + round);
     Step want = before;
@@ -160,7 +160,7 @@ TEST(CudaSampleFeed, NoBlockSizeAndNoOrderChangesABit) {
       Step got = before;
       std::vector<float> work(got.samples.size() * got.vocab, kNan);
       std::vector<std::uint32_t> counts(got.samples.size() * got.vocab);
-      launch_sample_feed(got.args(), work.data(), counts.data(), &m, threads);
+      launch_sample_feed(got.args(), work.data(), counts.data(), m.stream(), threads);
       ASSERT_TRUE(same(got, want)) << threads;
     }
   }
@@ -169,11 +169,11 @@ TEST(CudaSampleFeed, NoBlockSizeAndNoOrderChangesABit) {
 // A row's token and log-probabilities are the same alone and among others.
 TEST(CudaSampleFeed, NoRowMattersToAnother) {
   const Step all = random_step(30, 200, 77);
-  simt::Machine m(23);
+  Machine m(23);
   const auto run = [&m](Step s) {
     std::vector<float> work(s.samples.size() * s.vocab, kNan);
     std::vector<std::uint32_t> counts(s.samples.size() * s.vocab);
-    launch_sample_feed(s.args(), work.data(), counts.data(), &m, 64);
+    launch_sample_feed(s.args(), work.data(), counts.data(), m.stream(), 64);
     return s;
   };
   const Step together = run(all);

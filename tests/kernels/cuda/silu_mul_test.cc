@@ -14,8 +14,8 @@ TEST(CudaSiluMul, IsNearTheHost) {
   make_host_kernels({})->silu_mul(want.data(), up.data(), n);
   for (std::uint64_t seed : kSeeds) {
     auto got = gate;
-    simt::Machine m(seed);
-    launch_silu_mul(got.data(), up.data(), n, &m);
+    Machine m(seed);
+    launch_silu_mul(got.data(), up.data(), n, m.stream());
     for (std::size_t i = 0; i < n; ++i) {
       if (i == 10) {
         EXPECT_TRUE(std::isnan(got[i]));
@@ -25,7 +25,7 @@ TEST(CudaSiluMul, IsNearTheHost) {
     }
     for (std::size_t part : {1u, 255u, 256u, 257u}) {  // bits do not depend on n
       auto some = gate;
-      launch_silu_mul(some.data(), up.data(), part, &m);
+      launch_silu_mul(some.data(), up.data(), part, m.stream());
       EXPECT_EQ(std::memcmp(some.data(), got.data(), part * 4), 0);
       EXPECT_EQ(std::memcmp(some.data() + part, gate.data() + part, (n - part) * 4), 0);
     }

@@ -17,7 +17,7 @@ namespace troupe::tools {
 namespace {
 
 TEST(Program, HelpIsOnStdoutForEveryCommand) {
-  for (const char* command : {"generate", "run", "verify", "trace", "tokenize", "logits", "info"}) {
+  for (const char* command : {"generate", "run", "verify", "trace", "tokenize", "logits", "info", "status", "top", "drain", "undrain"}) {
     const Ran ran = run_program("tools/troupe/troupe", {command, "--help"});
     EXPECT_EQ(ran.status, 0) << command;
     EXPECT_TRUE(ran.out.starts_with("usage: troupe " + std::string(command))) << ran.out;
@@ -40,7 +40,16 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
                                                        {"run", "--device", "gpu", "x"},
                                                        {"run", "--device", "cuda:", "x"},
                                                        {"run", "--device", "cuda:-1", "x"},
-                                                       {"run", "--device", "host:1", "x"},
+                                                       {"run", "--device", "host:", "x"},
+                                                       {"run", "--devices", "host:0,host:0", "x"},
+                                                       {"run", "--devices", "host:0,", "--device", "host:1", "x"},
+                                                       {"run", "--devices", "host:0,tpu:1", "x"},
+                                                       {"run", "--devices", "", "x"},
+                                                       {"run", "--placement", "anywhere", "x"},
+                                                       {"status", "--server", "nowhere"},
+                                                       {"top", "--interval", "0"},
+                                                       {"drain"},
+                                                       {"undrain", "a", "b"},
                                                        {"run", "--log-level", "loud", "x"},
                                                        {"run", "--flight", "-1", "x"},
                                                        {"logits", "--ids", "1,x", "--out", "y"},
@@ -80,6 +89,41 @@ TEST(Program, ACudaDeviceThatIsNotThereIsOneLineThatOffersTheHost) {
   EXPECT_EQ(ran.err.find("troupe generate: cuda:99 cannot be used: "), 0u) << ran.err;
   EXPECT_NE(ran.err.find("use the host device: --device host:0"), std::string::npos) << ran.err;
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+}
+
+// Each device gives what one alone gives, and a command for one device says so.
+TEST(Program, SeveralDevicesGiveTheSameStreams) {
+  const std::string requests = workload_with_stops();
+  const auto one = by_id(troupe({"run", "--threads", "1", "-"}, requests).out);
+  for (const char* placement : {"least-work", "round-robin", "pinned"}) {
+    const Ran ran = troupe({"run", "--devices", "host:0,host:1", "--threads", "1", "--placement", placement, "-"}, requests);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const auto two = by_id(ran.out);
+    ASSERT_EQ(two.size(), one.size());
+    for (const auto& [id, result] : one) {
+      if (result.at("finish").as_string() == "cancelled") continue;
+      EXPECT_EQ(json::serialize(two.at(id).at("token_ids")), json::serialize(result.at("token_ids"))) << id;
+    }
+  }
+  const std::string path = file("several.jsonl", requests);
+  const Ran verified = troupe({"verify", "--devices", "host:0,host:3", "--threads", "1", path});
+  EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
+  EXPECT_EQ(last_line(verified.out), "identical");
+  EXPECT_NE(verified.out.find("depth 2 on 2 devices: "), std::string::npos) << verified.out;
+  const Ran info = troupe({"info", "--devices", "host:0,host:1"});
+  EXPECT_EQ(info.status, 3);
+  EXPECT_NE(info.err.find("one device"), std::string::npos) << info.err;
+}
+
+TEST(Program, ReplicasAreRecordedApartAndEachPartHolds) {
+  const std::string path = ::testing::TempDir() + "/several.trace";
+  ASSERT_EQ(troupe({"run", "--devices", "host:0,host:1", "--threads", "1", "--trace", path, "-"}, workload()).status, 0);
+  for (const char* part : {".front", ".r0", ".r1"}) {
+    const Ran checked = run_program("tools/troupe/troupe", {"trace", "check", path + part});
+    EXPECT_EQ(checked.status, 0) << part << ": " << checked.out << checked.err;
+    const Ran replayed = run_program("tools/troupe/troupe", {"trace", "replay", path + part});
+    EXPECT_EQ(replayed.status, 0) << part << ": " << replayed.out << replayed.err;
+  }
 }
 
 TEST(Program, InfoDescribesModelAndDevice) {

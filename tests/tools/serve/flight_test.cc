@@ -87,7 +87,7 @@ TEST_F(Flight, OneIsFetchedAtATime) {
   FlightDumper dumper(*rig.runtime);
   const auto dump = [&] {
     const auto answer = std::make_shared<std::promise<ApiResult<std::shared_ptr<Recording>>>>();
-    dumper.dump([answer](ApiResult<std::shared_ptr<Recording>> r) { answer->set_value(std::move(r)); });
+    dumper.dump("", [answer](ApiResult<std::shared_ptr<Recording>> r) { answer->set_value(std::move(r)); });
     return answer->get_future().get();
   };
   {

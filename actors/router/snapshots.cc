@@ -1,0 +1,120 @@
+// Snapshots: settled versions of recurrent state that are kept, so that the prefix cache serves models with recurrent layers. A
+// version is kept by taking it out of its sequence's ring and putting another one in: nothing is copied. Kept are the state at
+// the last full block of what a sequence was opened with, at a branch point (where the cache knew more blocks than it had a
+// snapshot for), and, of what was generated since, the newest one at the end of a block.
+#include <utility>
+
+#include "actors/router/state.h"
+
+namespace troupe::actors {
+
+namespace {
+constexpr std::uint32_t kNone = RouterSequence::kNoSlot;
+}
+
+// A free version, or the snapshot that was used longest ago among those that nobody reads.
+std::optional<std::uint32_t> RouterCore::State::take_version() {
+  const bool early = config.fault == RouterFault::evict_in_use;
+  if (free_states.empty()) {
+    std::uint32_t oldest = kNone;
+    for (std::uint32_t v = 0; v < kept.size(); ++v)
+      if (kept[v].block != kNoBlock && (kept[v].pins == 0 || early) && (oldest == kNone || kept[v].used < kept[oldest].used)) oldest = v;
+    if (oldest == kNone) return std::nullopt;
+    cache.detach(std::exchange(kept[oldest].block, kNoBlock));
+    ++stats.snapshots_given_up;
+    if (kept[oldest].pins != 0) return oldest;
+    --idle_snapshots;
+    return oldest;
+  }
+  const std::uint32_t v = free_states.back();
+  free_states.pop_back();
+  return v;
+}
+
+void RouterCore::State::pin(std::uint32_t version) {
+  Kept& k = kept[version];
+  if (k.pins++ == 0 && k.block != kNoBlock) --idle_snapshots;
+  k.used = ++uses;
+}
+
+void RouterCore::State::unpin(std::uint32_t version) {
+  Kept& k = kept[version];
+  if (--k.pins != 0) return;
+  if (k.block != kNoBlock)
+    ++idle_snapshots;
+  else
+    free_states.push_back(version);
+}
+
+// Of a version that is pinned.
+bool RouterCore::State::make_snapshot(std::uint32_t version, device::PrefixCache::Ref block) {
+  if (kept[version].block != kNoBlock || !cache.attach(block, version)) return false;
+  kept[version].block = block.block;
+  kept[version].used = ++uses;
+  ++stats.snapshots;
+  return true;
+}
+
+// Blocks that were reclaimed took their snapshots along.
+void RouterCore::State::reap() {
+  for (const std::uint32_t v : cache.lost()) {
+    ++stats.snapshots_given_up;
+    kept[v].block = kNoBlock;
+    if (kept[v].pins != 0) continue;
+    --idle_snapshots;
+    free_states.push_back(v);
+  }
+  cache.lost().clear();
+}
+
+// The sequence has settled up to settled_len: is that a state to keep? Only settled ones are.
+void RouterCore::State::keep_state(RouterSequence& s) {
+  if (!s.params || s.settled_len % model.block_size != 0 || s.base != kNone || s.settled_state == 0) return;
+  const bool wanted = s.settled_len == s.cut_first || s.settled_len == s.cut_second;
+  if (!wanted && s.settled_len <= s.opened_len) return;
+  if (wanted && s.published * model.block_size != s.settled_len) return;
+  std::optional<std::uint32_t> other;
+  if (!wanted && s.checkpoint != kNone && kept[s.checkpoint].pins == 1)
+    other = s.checkpoint, --kept[s.checkpoint].pins, s.checkpoint = kNone;
+  else
+    other = take_version();
+  if (!other) return;
+  std::uint32_t& place = s.states[s.settled_state % s.states.size()];
+  const std::uint32_t version = std::exchange(place, *other);
+  pin(version);
+  s.base = version;
+  s.base_at = s.settled_state;
+  s.base_end = s.settled_len;
+  if (wanted) {
+    device::PrefixCache::Ref block = s.last_published;
+    if (config.fault == RouterFault::shift_snapshot && s.published > 1) block = cache.parent(block);
+    (void)make_snapshot(version, block);
+    return;
+  }
+  if (s.checkpoint != kNone) unpin(s.checkpoint);
+  pin(version);
+  s.checkpoint = version;
+  s.checkpoint_end = s.settled_len;
+}
+
+// The sequence leaves, and what it generated has been published.
+void RouterCore::State::keep_checkpoint(RouterSequence& s) {
+  if (s.checkpoint == kNone) return;
+  if (s.published * model.block_size == s.checkpoint_end) (void)make_snapshot(s.checkpoint, s.last_published);
+}
+
+void RouterCore::State::find_snapshot(RouterSequence& s) {
+  const auto hit = cache.acquire_with_snapshot(s.known(), s.adapter, s.table);
+  s.last_published = hit.last;
+  s.published = static_cast<std::uint32_t>(s.table.size());
+  if (hit.snapshot != kNone) {
+    pin(hit.snapshot);
+    s.base = hit.snapshot;
+    s.base_end = s.published * model.block_size;
+  }
+  const std::uint32_t end = (s.known_len - 1) / model.block_size * model.block_size, branch = hit.known * model.block_size;
+  if (branch > s.base_end && branch < end) s.cut_first = branch;
+  if (end > s.base_end) (s.cut_first == 0 ? s.cut_first : s.cut_second) = end;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,27 @@
+// The tests that run on a real GPU where there is one. Without one none of them runs, and one that is skipped says why. The
+// device is CUDA's first; CUDA_VISIBLE_DEVICES names another.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "device/cuda/driver.h"
+
+namespace {
+
+// "": there is one.
+std::string why_no_gpu() {
+  const auto driver = troupe::device::make_cuda_driver({});
+  return driver ? "" : driver.error().what;
+}
+
+TEST(Gpu, IsThere) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << "none of these tests ran: " << why;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!why_no_gpu().empty()) testing::GTEST_FLAG(filter) = "Gpu.IsThere";
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,37 @@
+// What chaos.py says, for a few seconds and on a tiny model; `tools/dev chaos` does it for longer.
+#include <gtest/gtest.h>
+
+#include "tests/tools/program/spawn.h"
+
+namespace troupe::tools {
+namespace {
+
+const std::vector<std::string> kChaos{
+    "python3", "tests/tools/node/chaos.py", "tools/troupe/troupe", "tests/golden/tiny-llama/tiny-llama.F32.gguf", "--vocabulary", "500"};
+
+Ran chaos(std::vector<std::string> more) {
+  std::vector<std::string> args = kChaos;
+  args.insert(args.end(), more.begin(), more.end());
+  return run_program("/usr/bin/env", args);
+}
+
+TEST(Chaos, StreamsSurviveNodesThatAreKilled) {
+  const Ran ran = chaos({"--requests", "60", "--tokens", "100", "--every", "0.4", "--kills", "6"});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+}
+
+TEST(Chaos, AnAdapterIsLoadedOverAllNodesUnderLoad) {
+  const Ran ran = chaos({"--requests", "60", "--tokens", "100", "--adapter", "tests/golden/tiny-llama/adapters/qv-r8"});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("\"lora\""), std::string::npos) << ran.out;
+}
+
+TEST(Chaos, APulledCableIsNoticed) {
+  const Ran ran = run_program("/usr/bin/env", {"python3", "tests/tools/node/cable.py", "tools/troupe/troupe",
+                                               "tests/golden/tiny-llama/tiny-llama.F32.gguf", "--vocabulary", "500", "--tokens", "150"});
+  if (ran.status == 77) GTEST_SKIP() << ran.out;
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+}
+
+}  // namespace
+}  // namespace troupe::tools
