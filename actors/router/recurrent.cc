@@ -35,6 +35,13 @@ void RouterCore::State::next_state(RouterSequence& s, std::uint32_t n_tokens, De
   s.state_ends[s.launched_state % n] = row.position + n_tokens;
 }
 
+bool RouterCore::State::has_state(const RouterSequence& s, std::uint32_t len) const {
+  if (!model.has_ssm_layers) return true;
+  for (std::uint32_t v = s.settled_state; v <= s.launched_state; ++v)
+    if (state_end(s, v) == len) return true;
+  return false;
+}
+
 // Rows settle in order, each with the version that it wrote.
 void RouterCore::State::settle_state(RouterSequence& s) {
   const auto n = static_cast<std::uint32_t>(s.states.size());

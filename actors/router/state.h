@@ -254,6 +254,7 @@ struct RouterCore::State {
   // The versions that a row of n_tokens more reads and writes.
   void next_state(RouterSequence& s, std::uint32_t n_tokens, DeviceRow& row) const;
   void settle_state(RouterSequence& s);
+  bool has_state(const RouterSequence& s, std::uint32_t len) const;  // as of position `len`, settled or launched
   std::string check_states(std::vector<std::uint32_t>& owners) const;
 
   // spill.cc
