@@ -168,7 +168,7 @@ void World::route(End self, M m) {
   } else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>) {
     send(self, own(Actor::stream), std::move(m));
   } else if constexpr (std::is_same_v<M, CopyBlocks>) {
-    send(self, own(options_.device.copy_stream ? Actor::copy_stream : Actor::stream), std::move(m));
+    send(self, own(m.handles.order != 0 ? Actor::copy_stream : Actor::stream), std::move(m));
   } else if constexpr (std::is_same_v<M, Sample>) {
     send(self, own(Actor::sampler), std::move(m));
   } else {
