@@ -2,6 +2,7 @@
 // they decode without it, replayed as graphs too; and what is said where it is not to be had.
 #include "tests/actors/llama_cuda_rig.h"
 #include "tests/fake_cublaslt/fixture.h"
+#include "tests/fake_cuda/fixture.h"
 
 namespace troupe {
 namespace {
