@@ -152,6 +152,7 @@ void DispatcherCore::State::settle_drains(Replica& r, DispatcherOutbox& out) {
 void DispatcherCore::State::watch(TimeNs now, DispatcherOutbox& out) {
   const SupervisionConfig& c = config.supervision;
   for (Replica& r : replicas) {
+    if (r.state == ReplicaState::starting && r.since == 0) r.since = now;  // the first lives began before anybody said the time
     if (r.state == ReplicaState::waiting && r.since <= now) {
       ++r.ref.incarnation;
       r.state = ReplicaState::starting;

@@ -75,13 +75,13 @@ std::vector<Request> requests(std::uint32_t vocab) {
   return out;
 }
 
-struct Run {
+struct Served {
   std::map<std::uint64_t, Answer> answers;
   actors::SchedulerStats stats;
 };
 
 // kv_blocks: so few that requests preempt each other; 0 = enough.
-Run run(std::uint32_t depth, bool on_device, std::uint32_t kv_blocks) {
+Served run(std::uint32_t depth, bool on_device, std::uint32_t kv_blocks) {
   device::LoadOptions load;
   load.threads = 1;
   load.depth = depth;
@@ -104,7 +104,7 @@ Run run(std::uint32_t depth, bool on_device, std::uint32_t kv_blocks) {
     ADD_FAILURE() << started.error().what;
     return {};
   }
-  Run out;
+  Served out;
   std::mutex mutex;
   std::size_t ended = 0;
   const std::vector<Request> all = requests(vocab);
@@ -129,12 +129,12 @@ Run run(std::uint32_t depth, bool on_device, std::uint32_t kv_blocks) {
   return out;
 }
 
-const Run& by_the_host() {
-  static const Run reference = run(1, false, 0);
+const Served& by_the_host() {
+  static const Served reference = run(1, false, 0);
   return reference;
 }
 
-void expect_same(const Run& got) {
+void expect_same(const Served& got) {
   for (const auto& [client, want] : by_the_host().answers) {
     ASSERT_NE(want.reason, FinishReason::error) << client;
     ASSERT_TRUE(got.answers.at(client) == want) << "client " << client << ", " << want.tokens.size() << " tokens";
@@ -144,7 +144,7 @@ void expect_same(const Run& got) {
 class DeviceSampling : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(DeviceSampling, StreamsAreThoseOfTheHost) {
-  const Run got = run(GetParam(), true, 0);
+  const Served got = run(GetParam(), true, 0);
   expect_same(got);
   EXPECT_EQ(got.stats.host_chosen, 0u);
   EXPECT_GT(got.stats.device_sampled, 500u);
@@ -152,7 +152,7 @@ TEST_P(DeviceSampling, StreamsAreThoseOfTheHost) {
 }
 
 TEST_P(DeviceSampling, PreemptedRequestsComeBackAsTheyWere) {
-  const Run got = run(GetParam(), true, 26);
+  const Served got = run(GetParam(), true, 26);
   expect_same(got);
   EXPECT_GT(got.stats.preemptions, 0u);
 }
@@ -160,7 +160,7 @@ TEST_P(DeviceSampling, PreemptedRequestsComeBackAsTheyWere) {
 INSTANTIATE_TEST_SUITE_P(Depths, DeviceSampling, testing::Values(1, 2, 3, 4));
 
 TEST(HostSampling, WaitsForEachTokenAndGivesTheSame) {
-  const Run got = run(3, false, 0);
+  const Served got = run(3, false, 0);
   expect_same(got);
   EXPECT_GT(got.stats.host_chosen, 500u);
   EXPECT_EQ(got.stats.device_sampled, 0u);

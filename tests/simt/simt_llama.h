@@ -148,8 +148,11 @@ class SimtLlama {
     auto qkv = floats(std::size_t{n} * (c.q_width() + 2 * c.kv_width())), attended = floats(std::size_t{n} * c.q_width());
     auto gate = floats(std::size_t{n} * c.ffn), up = gate;
     auto chosen = floats(std::size_t{outputs} * c.width), logits = floats(std::size_t{outputs} * c.vocab), out = logits;
-    const device::LlamaScratch scratch{tokens.data(),   angles.data(), x.data(),  h.data(),      qkv.data(),
-                                       attended.data(), gate.data(),   up.data(), chosen.data(), logits.data()};
+    device::LlamaScratch scratch;
+    scratch.tokens = tokens.data(), scratch.angles = angles.data();
+    scratch.x = x.data(), scratch.h = h.data(), scratch.qkv = qkv.data(), scratch.attended = attended.data();
+    scratch.gate = gate.data(), scratch.up = up.data();
+    scratch.outputs = chosen.data(), scratch.logits = logits.data();
     LlamaAnswer answer;
     answer.rows.resize(rows.size());
     auto& cells = cells_[tag_ % 2];

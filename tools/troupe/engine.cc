@@ -105,6 +105,11 @@ RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth
 }
 
 Result<DeviceReplicas> device_replicas(const CommonOptions& options, std::uint32_t depth) {
+  for (const DeviceName& device : options.devices) {  // one that is not there is said before a large model is read
+    if (!device.cuda) continue;
+    TROUPE_TRY(auto there, make_driver(device));
+    there.reset();
+  }
   TROUPE_TRY(auto path, model_path(options));
   TROUPE_TRY(auto opened, device::open_files(path));
   const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));

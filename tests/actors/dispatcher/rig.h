@@ -87,7 +87,7 @@ struct Rig {
 
   DispatcherCore core;
   DispatcherOutbox out;
-  TimeNs now = 1000;
+  TimeNs now = 5'000'000'000'000;  // a machine's clock has run for a while
 };
 
 }  // namespace troupe::actors::test

@@ -160,11 +160,11 @@ std::vector<std::uint8_t> varints(std::initializer_list<std::uint64_t> xs) {
 TEST(Reader, RefusesWhatIsMadeUp) {
   const std::uint64_t huge = std::uint64_t{1} << 60;
   const std::uint16_t ended = kTypeOf<Ended>, launch = kTypeOf<Launch>;
-  EXPECT_EQ(said_of(ended, varints({0, 0, 1, 7, 1}), 5), "") << "the control: a message of this form is read";
+  EXPECT_EQ(said_of(ended, varints({0, 0, 1, 7, 1, 0, 0, 1}), 8), "") << "the control: a message of this form is read";
   EXPECT_NE(said_of(ended, varints({0, 0, huge}), 11), "") << "a list that is longer than the file";
-  EXPECT_NE(said_of(ended, varints({0, 0, 2, 7, 1}), 5), "") << "a list that is longer than the message";
-  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1}), huge), "") << "a message that is longer than the file";
-  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1, 9}), 6), "") << "bytes behind the message";
+  EXPECT_NE(said_of(ended, varints({0, 0, 2, 7, 1, 0, 0, 1}), 8), "") << "a list that is longer than the message";
+  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1, 0, 0, 1}), huge), "") << "a message that is longer than the file";
+  EXPECT_NE(said_of(ended, varints({0, 0, 1, 7, 1, 0, 0, 1, 9}), 9), "") << "bytes behind the message";
   EXPECT_NE(said_of(9999, varints({0, 0}), 2), "") << "a type that the header does not have";
   EXPECT_NE(said_of(launch, varints({0, 0, 99, 1}), 4), "") << "a payload that was not written before";
   EXPECT_NE(said_of(launch, varints({0, 0, 0, 1}), 4), "") << "a launch without a plan";
