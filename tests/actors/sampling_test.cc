@@ -152,7 +152,7 @@ TEST_P(DeviceSampling, StreamsAreThoseOfTheHost) {
 }
 
 TEST_P(DeviceSampling, PreemptedRequestsComeBackAsTheyWere) {
-  const Served got = run(GetParam(), true, 26);
+  const Served got = run(GetParam(), true, 18);
   expect_same(got);
   EXPECT_GT(got.stats.preemptions, 0u);
 }

@@ -88,6 +88,7 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=40000, help="prompts are of ids below it")
     parser.add_argument("--every", type=float, default=3, help="seconds between two kills")
     parser.add_argument("--kills", type=int, default=12, help="at most")
+    parser.add_argument("--spacing", type=float, default=0, help="seconds between two requests")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--adapter")
     options = parser.parse_args()
@@ -104,10 +105,10 @@ def main():
 
     nodes = [Node(common + ["node"] + certificate_flags(folder, "node")) for _ in range(options.nodes)]
     command = common + ["run", "--nodes", ",".join("127.0.0.1:%d" % n.port for n in nodes), *certificate_flags(folder, "runtime"), "-"]
+    spacing_ms = options.spacing * 1000 or (10 if options.adapter else 0)
+    text = "".join(json.dumps(dict(r, arrive_ms=int(i * spacing_ms))) + "\n" for i, r in enumerate(requests))
     if options.adapter:  # some requests run before it, some while it goes from node to node, some after
-        requests = [dict(r, arrive_ms=i * 10) for i, r in enumerate(requests)]
-        text = "".join(json.dumps(r) + "\n" for r in requests)
-        load = json.dumps({"lora": {"load": {"name": "pirate", "dir": os.path.abspath(options.adapter)}}, "at_ms": 5 * len(requests)}) + "\n"
+        load = json.dumps({"lora": {"load": {"name": "pirate", "dir": os.path.abspath(options.adapter)}}, "at_ms": int(spacing_ms / 2 * len(requests))}) + "\n"
         text += load
     began = time.monotonic()
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

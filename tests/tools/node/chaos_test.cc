@@ -16,7 +16,7 @@ Ran chaos(std::vector<std::string> more) {
 }
 
 TEST(Chaos, StreamsSurviveNodesThatAreKilled) {
-  const Ran ran = chaos({"--requests", "60", "--tokens", "100", "--every", "0.4", "--kills", "6"});
+  const Ran ran = chaos({"--requests", "60", "--tokens", "100", "--every", "0.3", "--kills", "6", "--spacing", "0.04"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
 
