@@ -112,10 +112,12 @@ class LlamaCudaFault : public testing::TestWithParam<Cell> {
   bool spills = false;
   std::vector<Request> requests() const {
     std::vector<Request> out;
-    for (std::uint64_t client = 1; client <= 3; ++client) {
+    // Prompts of 28 and 33 tokens fill the five blocks of 16 positions; when the first one's answer needs another, the second,
+    // with two full ones, gives way.
+    for (std::uint64_t client = spills ? 5 : 1; client <= (spills ? 6u : 3u); ++client) {
       Request r = request(client);
-      r.prompt.resize(5);
-      r.stop.max_tokens = spills ? 40 : 5;
+      if (!spills) r.prompt.resize(5);
+      r.stop.max_tokens = spills ? 8 : 5;
       out.push_back(r);
     }
     return out;
@@ -143,7 +145,7 @@ class LlamaCudaFault : public testing::TestWithParam<Cell> {
     if (at_start) fake_cuda::inject(fault);
     {
       device::LoadOptions small = load();
-      if (spills) small.kv_blocks = 5;  // of 16 positions, and each request comes to need three
+      if (spills) small.kv_blocks = 5;
       CudaRuntime on(kModel, small, spills ? spilling("faults") : RuntimeOptions{});
       if (on.started()) {
         if (!at_start) fake_cuda::inject(fault);
