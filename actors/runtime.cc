@@ -38,7 +38,8 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 Error no_replicas() {
-  return Error{ErrorCode::unsupported, "the runtime was started with one device that it cannot open again: there is nothing to drain it for"};
+  return Error{ErrorCode::unsupported,
+               "the runtime was started with one device that it cannot open again: there is nothing to drain it for"};
 }
 
 void report(const SchedulerFigures& f, ReplicaReport now, ReplicaStatus& to) {
@@ -61,7 +62,7 @@ struct Runtime::Impl {
   RuntimeOptions options;
   bool alone = false;  // one replica, without a source: it is not restarted
   ModelInfo info;
-  std::uint64_t tokens = 0;  // token_hash() of its vocabulary
+  std::uint64_t tokens = 0;                                     // token_hash() of its vocabulary
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();  // the front's; of a runtime that is recorded as a whole, all actors'
   std::shared_ptr<DeliveryThread> delivery_thread = std::make_shared<DeliveryThread>();
   std::unique_ptr<ControlConfig> config;
@@ -96,7 +97,8 @@ struct Runtime::Impl {
 Result<void> Runtime::Impl::start(std::vector<ReplicaSource> sources) {
   if (sources.empty()) return Error{ErrorCode::bad_request, "a runtime needs at least one replica"};
   if (sources.size() > kMostReplicas) {
-    return Error{ErrorCode::bad_request, std::to_string(sources.size()) + " replicas; at most " + std::to_string(kMostReplicas) + " are run"};
+    return Error{ErrorCode::bad_request,
+                 std::to_string(sources.size()) + " replicas; at most " + std::to_string(kMostReplicas) + " are run"};
   }
   const std::size_t n = sources.size();
   for (ReplicaSource& source : sources) {

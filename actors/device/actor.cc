@@ -18,7 +18,8 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
       [this](const StartDevice&) { return start(); },
       [this](const PollEvents&) {
         polls_ = true;
-        if (home_ != nullptr) home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
+        if (home_ != nullptr)
+          home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<DeviceShell*>(self)->poll(unit); }, this};
       },
       [this](const Watch& m) {
         handle(this, m);

@@ -55,8 +55,8 @@ struct DeviceCore::State {
     }
   }
 
-  void push(std::uint32_t index, Ticket ticket, std::uint32_t n_rows, std::uint32_t n_logits, std::uint32_t n_logprobs,
-            DeviceError error, DeviceOutbox& out) const {
+  void push(std::uint32_t index, Ticket ticket, std::uint32_t n_rows, std::uint32_t n_logits, std::uint32_t n_logprobs, DeviceError error,
+            DeviceOutbox& out) const {
     if (index < ring_slots)
       out.push(ReadSlot{ticket, index, n_rows, n_logits, std::move(error), n_logprobs});
     else

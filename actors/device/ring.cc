@@ -127,8 +127,7 @@ Shared<StepResult> Ring::read(const ReadSlot& m) {
     draft->error = DeviceError{DeviceError::Phase::readback, ErrorCode::device_failed, row, 0, std::move(what)};
     return std::move(draft).freeze();
   };
-  if (m.ring_slot >= slots_.size() || m.n_rows > max_rows_ || m.n_logits > max_logits_rows_ ||
-      m.n_logprobs > (samples_ ? max_rows_ : 0)) {
+  if (m.ring_slot >= slots_.size() || m.n_rows > max_rows_ || m.n_logits > max_logits_rows_ || m.n_logprobs > (samples_ ? max_rows_ : 0)) {
     return refuse(0, "the step names ring slot " + std::to_string(m.ring_slot) + " with " + std::to_string(m.n_rows) +
                          " rows: the ring has no such place");
   }

@@ -91,11 +91,12 @@ inline constexpr bool kFromNode = false;
   template <>               \
   inline constexpr bool kFromNode<M> = true;
 TROUPE_TO_NODE(Hello)
-TROUPE_TO_NODE(Refused) TROUPE_TO_NODE(Heartbeat) TROUPE_TO_NODE(Admit) TROUPE_TO_NODE(CancelRequest) TROUPE_TO_NODE(Drain)
-    TROUPE_TO_NODE(LoraSubmit) TROUPE_TO_NODE(FetchAdapter) TROUPE_TO_NODE(AskReport) TROUPE_FROM_NODE(Welcome) TROUPE_FROM_NODE(Refused)
-        TROUPE_FROM_NODE(Heartbeat) TROUPE_FROM_NODE(Deliver) TROUPE_FROM_NODE(Ended) TROUPE_FROM_NODE(CancelReply)
-            TROUPE_FROM_NODE(Drained) TROUPE_FROM_NODE(LoraAnswer) TROUPE_FROM_NODE(LoraBound) TROUPE_FROM_NODE(AdapterFetched)
-                TROUPE_FROM_NODE(ReplicaLost) TROUPE_FROM_NODE(ReplicaReport)
+TROUPE_TO_NODE(Refused)
+TROUPE_TO_NODE(Heartbeat) TROUPE_TO_NODE(Admit) TROUPE_TO_NODE(CancelRequest) TROUPE_TO_NODE(Drain) TROUPE_TO_NODE(LoraSubmit)
+    TROUPE_TO_NODE(FetchAdapter) TROUPE_TO_NODE(AskReport) TROUPE_FROM_NODE(Welcome) TROUPE_FROM_NODE(Refused) TROUPE_FROM_NODE(Heartbeat)
+        TROUPE_FROM_NODE(Deliver) TROUPE_FROM_NODE(Ended) TROUPE_FROM_NODE(CancelReply) TROUPE_FROM_NODE(Drained)
+            TROUPE_FROM_NODE(LoraAnswer) TROUPE_FROM_NODE(LoraBound) TROUPE_FROM_NODE(AdapterFetched) TROUPE_FROM_NODE(ReplicaLost)
+                TROUPE_FROM_NODE(ReplicaReport)
 #undef TROUPE_TO_NODE
 #undef TROUPE_FROM_NODE
 

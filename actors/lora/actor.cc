@@ -43,12 +43,13 @@ LoaderShell::behavior_type LoaderShell::make_behavior() {
         post_.handling(m, now_ns());
         AdapterLoaded done;
         done.id = m.id;
-        if (m.image) done.error = Error{ErrorCode::unsupported, "this model cannot take an adapter from another's memory; load it from its folder"};
+        if (m.image)
+          done.error = Error{ErrorCode::unsupported, "this model cannot take an adapter from another's memory; load it from its folder"};
         if (!m.image) try {  // what a library throws (memory, above all) is the load's error and nobody's end
-          if (const auto loaded = model_.load_adapter(m.slot, m.path); !loaded) done.error = loaded.error();
-        } catch (const std::exception& e) {
-          done.error = Error{ErrorCode::internal, m.path + ": " + e.what()};
-        }
+            if (const auto loaded = model_.load_adapter(m.slot, m.path); !loaded) done.error = loaded.error();
+          } catch (const std::exception& e) {
+            done.error = Error{ErrorCode::internal, m.path + ": " + e.what()};
+          }
         post_.send(peers_->lora, std::move(done), context());
       },
   };

@@ -35,7 +35,8 @@ std::string RouterCore::check() const {
       if (open[i] != 0) return "R3: a freed sequence is named by a step in flight";
       continue;
     }
-    if (q.adapter.slot != 0 && !s.has(q.adapter)) return "R9: " + label(q.id) + " runs under " + label(q.adapter) + ", which is not in the table";
+    if (q.adapter.slot != 0 && !s.has(q.adapter))
+      return "R9: " + label(q.id) + " runs under " + label(q.adapter) + ", which is not in the table";
     if (open[i] != q.open_steps) return "R3: open steps of " + label(q.id) + " are miscounted";
     if (s.count_copies[i] != q.open_copies) return "R3: open copies of " + label(q.id) + " are miscounted";
     if (q.at_fence()) return "R3: " + label(q.id) + " is past its fence and was not given back";

@@ -91,7 +91,8 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     if (e->epoch != s->epoch || e->settled_len < s->settled_len || e->settled_len > s->launched_len)
       return bad(label(effect) + ": epoch " + std::to_string(s->epoch) + ", settled " + std::to_string(s->settled_len) + ", launched " +
                  std::to_string(s->launched_len));
-    if (!has_state(*s, e->settled_len)) return bad(label(effect) + ": no row ends there, and the recurrent state is known at rows' ends only");
+    if (!has_state(*s, e->settled_len))
+      return bad(label(effect) + ": no row ends there, and the recurrent state is known at rows' ends only");
     const bool optimistic = config.fault == RouterFault::optimistic_length;
     s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
     settle_state(*s);

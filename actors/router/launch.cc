@@ -96,7 +96,8 @@ DeviceError RouterCore::State::validate_samples(const StepPlan& plan, std::uint3
     words += 2ull * s.n_biases + s.n_bars + s.n_history;
   }
   if (words > model.max_sample_words)
-    return bad("the sampled rows bring " + std::to_string(words) + " words, at most " + std::to_string(model.max_sample_words) + ": cut the plan");
+    return bad("the sampled rows bring " + std::to_string(words) + " words, at most " + std::to_string(model.max_sample_words) +
+               ": cut the plan");
   return {};
 }
 

@@ -22,9 +22,7 @@ std::uint32_t RouterCore::State::first_block(std::uint32_t settled) const {
   return std::min(model.blocks_behind(settled), settled / model.block_size);
 }
 
-std::uint32_t RouterCore::State::blocks_end(std::uint32_t settled) const {
-  return (settled + model.block_size - 1) / model.block_size;
-}
+std::uint32_t RouterCore::State::blocks_end(std::uint32_t settled) const { return (settled + model.block_size - 1) / model.block_size; }
 
 SpillPlace* RouterCore::State::free_place() {
   for (SpillPlace& p : places)
@@ -38,9 +36,8 @@ SpillPlace* RouterCore::State::find_place(std::uint32_t index, SpillPlace::Use a
 }
 
 std::uint32_t RouterCore::State::copies_in_flight() const {
-  return static_cast<std::uint32_t>(std::count_if(places.begin(), places.end(), [](const SpillPlace& p) {
-    return p.ordering() || p.copying();
-  }));
+  return static_cast<std::uint32_t>(
+      std::count_if(places.begin(), places.end(), [](const SpillPlace& p) { return p.ordering() || p.copying(); }));
 }
 
 std::uint32_t RouterCore::State::busy_places() const {
@@ -310,7 +307,8 @@ std::string RouterCore::State::check_places(std::vector<std::uint32_t>& copies) 
     if (saving && p.holds) ++copies[p.record];
     if (saving && p.holds && (q.id != p.state || !q.fenced))
       return "R3: " + label(p.state) + " is being saved, and its record is another's or not fenced";
-    if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released || !std::equal(p.blocks.begin(), p.blocks.end(), q.table.begin() + q.behind, q.table.end())))
+    if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released ||
+                    !std::equal(p.blocks.begin(), p.blocks.end(), q.table.begin() + q.behind, q.table.end())))
       return "R3: " + label(p.state) + " is being brought back into blocks that its sequence does not hold";
     if (!reading) continue;
     for (std::uint32_t i = p.begin; i < p.begin + p.count; ++i)

@@ -11,7 +11,8 @@ namespace troupe::actors {
 // a restore, so then it must not have been.
 bool SchedulerCore::State::may_spill(const Live& r) const {
   const std::uint32_t full = r.settled / model.block_size - model.blocks_behind(r.settled);
-  return !model.has_ssm_layers && saves + restores < config.spill_places && full > config.spill_min_blocks && (model.window == 0 || r.settled < r.known());
+  return !model.has_ssm_layers && saves + restores < config.spill_places && full > config.spill_min_blocks &&
+         (model.window == 0 || r.settled < r.known());
 }
 
 void SchedulerCore::State::spill(Live& r) {

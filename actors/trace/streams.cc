@@ -58,7 +58,8 @@ void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
   std::vector<Row>& rows = steps_[plan.ticket];
   rows.clear();
-  for (const troupe::Row& r : plan.rows) rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax || r.readback == RowReadback::sample});
+  for (const troupe::Row& r : plan.rows)
+    rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax || r.readback == RowReadback::sample});
 }
 
 void Streams::handled() {

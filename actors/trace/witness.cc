@@ -272,10 +272,11 @@ void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::stri
     return broken("R3: " + at + " names a version of the recurrent state that does not exist");
   if (!s.adopted) {
     const auto before = std::find_if(s.versions.begin(), s.versions.end(), [&](const Version& v) { return v.end == d.position; });
-    const bool right = d.position == 0                 ? d.state_in == DeviceRow::kNone
-                       : before != s.versions.end()    ? d.state_in == before->version
-                                                       : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
-    if (!right) broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
+    const bool right = d.position == 0              ? d.state_in == DeviceRow::kNone
+                       : before != s.versions.end() ? d.state_in == before->version
+                                                    : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
+    if (!right)
+      broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
   }
   // It began behind a snapshot, and reads it again if the row is redone.
   if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
@@ -290,7 +291,8 @@ void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::stri
   }
   for (const Slot& open : ring_)
     for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
-      if (&open.rows[k] != &o && open.rows[k].seq != o.seq && (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
+      if (&open.rows[k] != &o && open.rows[k].seq != o.seq &&
+          (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
         clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
   s.versions.push_back({d.position + d.n_tokens, d.state_out});
   state_ends_[d.state_out] = d.position + d.n_tokens;

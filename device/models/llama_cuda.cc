@@ -163,7 +163,8 @@ Result<std::unique_ptr<LlamaCudaModel>> LlamaCudaModel::create(std::shared_ptr<c
                  fmt::format("heads of {} elements: {} takes even sizes up to 256", config.head_dim, driver.name())};
   }
   if (config.recurrent_layers() != 0 || config.gated_attention) {
-    return Error{ErrorCode::unsupported, fmt::format("{} models run on the host only in this version: use host:0", name(config.architecture))};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("{} models run on the host only in this version: use host:0", name(config.architecture))};
   }
   TROUPE_TRY(const auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnCuda>(options, std::move(config), driver);
@@ -224,7 +225,8 @@ Result<void> LlamaOnCuda::open_cublaslt(std::uint32_t most_rows) {
   for (const LlamaLayer& l : weights_.layers)
     for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) any = any || bf16(*w);
   if (!any) {
-    return Error{ErrorCode::unsupported, "cuBLASLt would make the products of BF16 weights, and this model has none (" + info_.arithmetic_id +
+    return Error{ErrorCode::unsupported, "cuBLASLt would make the products of BF16 weights, and this model has none (" +
+                                             info_.arithmetic_id +
                                              "): leave --gemm cublaslt out; quantized weights stay with our own kernels"};
   }
   auto opened = kernels::open_cublaslt(options_.cublaslt);
@@ -329,7 +331,8 @@ Result<DevicePtr> LlamaOnCuda::decode_batch_fed(const StepView& step, Stream str
 
 Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens,
                                   Stream stream) {
-  kernels_->apply_changes(tables_, param<kernels::TableChange>(layout_.lists(step).changes), static_cast<std::uint32_t>(step.deltas.size()));
+  kernels_->apply_changes(tables_, param<kernels::TableChange>(layout_.lists(step).changes),
+                          static_cast<std::uint32_t>(step.deltas.size()));
   kernels::FeedArgs feed;
   feed.rows = param<kernels::StepRow>(layout_.rows);
   feed.n_rows = n_rows;

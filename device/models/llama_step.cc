@@ -21,7 +21,8 @@ static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::k
 static_assert(sizeof(kernels::TableChange) == sizeof(TableDelta) && offsetof(kernels::TableChange, index) == offsetof(TableDelta, index) &&
               offsetof(kernels::TableChange, block) == offsetof(TableDelta, block));
 
-static_assert(sizeof(kernels::RowLogprobs) == sizeof(ReadLogprobs) && offsetof(kernels::RowLogprobs, n_best) == offsetof(ReadLogprobs, n_best) &&
+static_assert(sizeof(kernels::RowLogprobs) == sizeof(ReadLogprobs) &&
+              offsetof(kernels::RowLogprobs, n_best) == offsetof(ReadLogprobs, n_best) &&
               offsetof(kernels::RowLogprobs, ids) == offsetof(ReadLogprobs, ids) &&
               offsetof(kernels::RowLogprobs, best) == offsetof(ReadLogprobs, best));
 static_assert(sizeof(kernels::IdBias) == sizeof(TokenBias) && offsetof(kernels::IdBias, bias) == offsetof(TokenBias, bias));
@@ -147,7 +148,8 @@ Result<void> check_samples(const StepView& step, const LlamaOptions& o) {
     }
     words += 2ull * s.n_biases + s.n_bars + s.n_history;
   }
-  const auto sampled = static_cast<std::size_t>(std::count_if(step.rows.begin(), step.rows.end(), [](const DeviceRow& r) { return r.sampled; }));
+  const auto sampled =
+      static_cast<std::size_t>(std::count_if(step.rows.begin(), step.rows.end(), [](const DeviceRow& r) { return r.sampled; }));
   if (sampled != step.samples.size()) return bad_plan(fmt::format("{} rows to sample, and how for {}", sampled, step.samples.size()));
   if (words > max_sample_words(o)) return bad_plan(fmt::format("the sampled rows bring {} words; at most {}", words, max_sample_words(o)));
   return success();
@@ -241,9 +243,9 @@ StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::Lora
   for (std::size_t r = 0; r < step.rows.size(); ++r) {
     const DeviceRow& row = step.rows[r];
     const std::uint32_t output = row.wants_token ? shape.n_outputs++ : kernels::kNone;
-    rows[r] = {row.slot,   row.position,   row.n_tokens,  row.source == FeedSource::Kind::feed ? 1u : 0u,
-               row.index,  row.feed_cells, row.feed_tag,  row.mask.a,
-               row.mask.b, output,         row.logits_row, row.sampled ? 1u : 0u,
+    rows[r] = {row.slot,     row.position,   row.n_tokens,   row.source == FeedSource::Kind::feed ? 1u : 0u,
+               row.index,    row.feed_cells, row.feed_tag,   row.mask.a,
+               row.mask.b,   output,         row.logits_row, row.sampled ? 1u : 0u,
                row.state_in, row.state_out};
     if (row.logits_row != DeviceRow::kNone) shape.n_logits = std::max(shape.n_logits, row.logits_row + 1);
     shape.decode = shape.decode && row.wants_token && row.n_tokens == 1;

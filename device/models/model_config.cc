@@ -33,7 +33,8 @@ std::string shape_text(const std::vector<std::uint64_t>& dims) {
 }
 
 std::optional<Architecture> architecture_named(std::string_view text) {
-  for (const Architecture a : {Architecture::llama, Architecture::mistral, Architecture::qwen2, Architecture::qwen3, Architecture::qwen3_5}) {
+  for (const Architecture a :
+       {Architecture::llama, Architecture::mistral, Architecture::qwen2, Architecture::qwen3, Architecture::qwen3_5}) {
     if (text == name(a)) return a;
   }
   return std::nullopt;
@@ -52,7 +53,8 @@ std::vector<double> rope_frequencies(double theta, std::uint32_t rotated, const 
     if (wavelength > longest) {
       f[i] /= scaling.factor;
     } else {
-      const double kept = (scaling.original_context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+      const double kept =
+          (scaling.original_context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
       f[i] = (1.0 - kept) * f[i] / scaling.factor + kept * f[i];
     }
   }
@@ -65,7 +67,8 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
   if (c.head_dim == 0) return bad(fmt::format("a head size of 0: width {} is less than {} heads", c.width, c.heads));
   if (c.head_dim > kMostHeadDim) return bad(fmt::format("a head size of {}; at most {} is expected", c.head_dim, kMostHeadDim));
   if (c.rotated == 0 || c.rotated % 2 != 0 || c.rotated > c.head_dim) {
-    return bad(fmt::format("RoPE turns {} elements of a head; an even number from 2 to the head size {} is expected", c.rotated, c.head_dim));
+    return bad(
+        fmt::format("RoPE turns {} elements of a head; an even number from 2 to the head size {} is expected", c.rotated, c.head_dim));
   }
   if (static_cast<std::uint64_t>(c.heads) * c.head_dim > kMostOfAnything) {
     return bad(fmt::format("{} heads of {} elements; at most {} elements are expected", c.heads, c.head_dim, kMostOfAnything));
@@ -94,9 +97,10 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
       return bad(fmt::format("{} value heads of the recurrent layers are no multiple of {} key heads", d.v_heads, d.k_heads));
     }
     if (d.taps < 2 || d.taps > 16) return bad(fmt::format("a convolution of {} taps; 2 to 16 are expected", d.taps));
-    if (static_cast<std::uint64_t>(d.k_heads) * d.k_dim > kMostOfAnything || static_cast<std::uint64_t>(d.v_heads) * d.v_dim > kMostOfAnything) {
-      return bad(fmt::format("recurrent heads of {} x {} and {} x {} elements; at most {} are expected", d.k_heads, d.k_dim, d.v_heads, d.v_dim,
-                             kMostOfAnything));
+    if (static_cast<std::uint64_t>(d.k_heads) * d.k_dim > kMostOfAnything ||
+        static_cast<std::uint64_t>(d.v_heads) * d.v_dim > kMostOfAnything) {
+      return bad(fmt::format("recurrent heads of {} x {} and {} x {} elements; at most {} are expected", d.k_heads, d.k_dim, d.v_heads,
+                             d.v_dim, kMostOfAnything));
     }
   }
   if (c.inv_freq.empty()) c.inv_freq = rope_frequencies(c.rope_theta, c.rotated, s);
@@ -108,7 +112,8 @@ Result<void> finish_config(ModelConfig& c, const std::string& where) {
   for (const Token id : c.eos_ids) {
     if (id >= c.vocab) return bad(fmt::format("the end-of-text id {} is outside the vocabulary of {}", id, c.vocab));
   }
-  if (c.bos_id && *c.bos_id >= c.vocab) return bad(fmt::format("the begin-of-text id {} is outside the vocabulary of {}", *c.bos_id, c.vocab));
+  if (c.bos_id && *c.bos_id >= c.vocab)
+    return bad(fmt::format("the begin-of-text id {} is outside the vocabulary of {}", *c.bos_id, c.vocab));
   return success();
 }
 
@@ -117,7 +122,8 @@ namespace {
 Result<void> check_tensor(const TensorSource& source, const std::string& name, const std::vector<std::uint64_t>& dims) {
   const StoredTensor* t = source.tensor(name);
   if (t == nullptr) {
-    return Error{ErrorCode::bad_file, fmt::format("{}: tensor {} is missing; one of shape {} is expected", source.path(), name, shape_text(dims))};
+    return Error{ErrorCode::bad_file,
+                 fmt::format("{}: tensor {} is missing; one of shape {} is expected", source.path(), name, shape_text(dims))};
   }
   if (t->dims != dims) {
     return Error{ErrorCode::bad_file,
@@ -139,8 +145,8 @@ Result<void> check_tensors(const TensorSource& source, const ModelConfig& c) {
     std::vector<std::uint64_t> dims;
   };
   const std::vector<Part> every{
-      {"attn_norm.weight", {c.width}},       {"ffn_norm.weight", {c.width}},     {"ffn_gate.weight", {c.width, c.ffn}},
-      {"ffn_up.weight", {c.width, c.ffn}},   {"ffn_down.weight", {c.ffn, c.width}},
+      {"attn_norm.weight", {c.width}},     {"ffn_norm.weight", {c.width}},        {"ffn_gate.weight", {c.width, c.ffn}},
+      {"ffn_up.weight", {c.width, c.ffn}}, {"ffn_down.weight", {c.ffn, c.width}},
   };
   std::vector<Part> parts{
       {"attn_q.weight", {c.width, c.q_rows()}},

@@ -108,8 +108,9 @@ Result<ModelConfig> model_config_from_gguf(const GgufFile& file) {
 
   const StoredTensor* embedding = file.tensor("token_embd.weight");
   if (embedding == nullptr || embedding->dims.size() != 2 || embedding->dims[1] > kMostOfAnything) {
-    return Error{ErrorCode::bad_file,
-                 fmt::format("{}: tensor token_embd.weight, a matrix [{}, vocabulary], is missing or has another shape", file.path(), c.width)};
+    return Error{
+        ErrorCode::bad_file,
+        fmt::format("{}: tensor token_embd.weight, a matrix [{}, vocabulary], is missing or has another shape", file.path(), c.width)};
   }
   c.vocab = static_cast<std::uint32_t>(embedding->dims[1]);
   TROUPE_TRY(auto vocab, keys.count_or("vocab_size", c.vocab));
@@ -121,7 +122,8 @@ Result<ModelConfig> model_config_from_gguf(const GgufFile& file) {
   c.qkv_bias = file.tensor("blk.0.attn_q.bias") != nullptr;
   c.qk_norm = file.tensor("blk.0.attn_q_norm.weight") != nullptr;
   if (file.tensor("blk.0.attn_output.bias") != nullptr) {
-    return Error{ErrorCode::unsupported, file.path() + ": tensor blk.0.attn_output.bias: a bias of the attention's output is not supported"};
+    return Error{ErrorCode::unsupported,
+                 file.path() + ": tensor blk.0.attn_output.bias: a bias of the attention's output is not supported"};
   }
 
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id", "bos_token_id"}) {

@@ -24,7 +24,8 @@ Result<Architecture> read_architecture(const JsonFields& f) {
                             : type == "qwen3_5"             ? std::nullopt
                                                             : architecture_named(type);
   if (!architecture) return unsupported(f, fmt::format("field 'model_type' is {}; {}", shown_json(*f.find("model_type")), kKnown));
-  constexpr const char* kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3_5ForCausalLM"};
+  constexpr const char* kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                                      "Qwen3_5ForCausalLM"};
   const char* const expected = whole ? "Qwen3_5ForConditionalGeneration" : kClasses[static_cast<std::size_t>(*architecture)];
   if (const json::value* v = f.find("architectures")) {
     if (!v->is_array()) return f.bad("architectures", "an array of strings");
@@ -146,10 +147,12 @@ namespace {
 // `f`: the decoder's own fields.
 Result<void> read_decoder(const JsonFields& f, ModelConfig& c) {
   if (f.has("quantization_config")) {
-    return unsupported(f, "field 'quantization_config': quantized safetensors are not supported; take F32, F16 or BF16 weights, or a GGUF file");
+    return unsupported(
+        f, "field 'quantization_config': quantized safetensors are not supported; take F32, F16 or BF16 weights, or a GGUF file");
   }
   TROUPE_TRY(auto act, f.string_or("hidden_act", "silu"));
-  if (act != "silu") return unsupported(f, fmt::format("field 'hidden_act' is {}; \"silu\" is supported", shown_json(*f.find("hidden_act"))));
+  if (act != "silu")
+    return unsupported(f, fmt::format("field 'hidden_act' is {}; \"silu\" is supported", shown_json(*f.find("hidden_act"))));
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     TROUPE_TRY(auto bias, f.boolean_or(key, false));
     if (bias) return unsupported(f, fmt::format("field '{}' is true; only Qwen2's biases of q, k and v are supported", key));

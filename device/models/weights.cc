@@ -62,8 +62,8 @@ Result<kernels::Weight> matrix(const TensorSource& source, std::string_view name
   const auto stored = format(t->type);
   if (!stored) {
     return Error{ErrorCode::unsupported,
-                 fmt::format("{}: tensor {} is {}; this build reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K weights",
-                             source.path(), t->name, device::name(t->type))};
+                 fmt::format("{}: tensor {} is {}; this build reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K weights", source.path(),
+                             t->name, device::name(t->type))};
   }
   if (cols % 32 != 0) {
     return Error{ErrorCode::unsupported,

@@ -19,12 +19,12 @@ using Handle = void*;
 using Desc = void*;    // cublasLtMatmulDesc_t
 using Layout = void*;  // cublasLtMatrixLayout_t
 using Preference = void*;
-constexpr int kR32F = 0, kR16BF = 14;       // cudaDataType
-constexpr int kCompute32F = 68;             // cublasComputeType_t
-constexpr std::int32_t kTransposed = 1;     // cublasOperation_t
-constexpr int kDescTransA = 3;              // cublasLtMatmulDescAttributes_t
-constexpr int kPreferWorkspaceBytes = 1;    // cublasLtMatmulPreferenceAttributes_t
-constexpr int kPreferAlignmentOfA = 5;      // of B, C and D: the next three
+constexpr int kR32F = 0, kR16BF = 14;     // cudaDataType
+constexpr int kCompute32F = 68;           // cublasComputeType_t
+constexpr std::int32_t kTransposed = 1;   // cublasOperation_t
+constexpr int kDescTransA = 3;            // cublasLtMatmulDescAttributes_t
+constexpr int kPreferWorkspaceBytes = 1;  // cublasLtMatmulPreferenceAttributes_t
+constexpr int kPreferAlignmentOfA = 5;    // of B, C and D: the next three
 constexpr std::uint32_t kMostAlignment = 256;
 struct Algorithm {
   std::uint64_t data[8];
@@ -137,15 +137,16 @@ bool Library::make(const Shape& s, Plan& plan) {
   Preference preference = nullptr;
   if (!ok(f_.preference_create(&preference), "cublasLtMatmulPreferenceCreate")) return false;
   const std::uint64_t workspace = workspace_ == nullptr ? 0 : kCublasLtWorkspace;
-  bool made = ok(f_.preference_set(preference, kPreferWorkspaceBytes, &workspace, sizeof workspace), "cublasLtMatmulPreferenceSetAttribute");
+  bool made =
+      ok(f_.preference_set(preference, kPreferWorkspaceBytes, &workspace, sizeof workspace), "cublasLtMatmulPreferenceSetAttribute");
   for (int i = 0; made && i < 4; ++i) {
     const std::uint32_t& alignment = s.alignments[static_cast<std::size_t>(std::min(i, 2))];  // y is C and D
     made = ok(f_.preference_set(preference, kPreferAlignmentOfA + i, &alignment, sizeof alignment), "cublasLtMatmulPreferenceSetAttribute");
   }
   Heuristic found{};
   int n = 0;
-  made = made && ok(f_.heuristic(handle_, plan.desc, plan.w, plan.x, plan.y, plan.y, preference, 1, &found, &n),
-                    "cublasLtMatmulAlgoGetHeuristic");
+  made = made &&
+         ok(f_.heuristic(handle_, plan.desc, plan.w, plan.x, plan.y, plan.y, preference, 1, &found, &n), "cublasLtMatmulAlgoGetHeuristic");
   (void)f_.preference_destroy(preference);
   if (made && n < 1 && failure_.empty()) failure_ = "cuBLASLt has no algorithm for a product that is asked of it";
   if (!made || n < 1 || !ok(found.state, "cublasLtMatmulAlgoGetHeuristic")) return false;

@@ -215,10 +215,9 @@ std::string cell_name(const testing::TestParamInfo<Cell>& info) {
 // The calls that copies make.
 INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault,
                          testing::Combine(testing::Values(Call::cudaSetDevice, Call::cudaStreamCreateWithFlags, Call::cudaStreamDestroy,
-                                                          Call::cudaStreamQuery, Call::cudaStreamWaitEvent,
-                                                          Call::cudaEventCreateWithFlags, Call::cudaEventRecord, Call::cudaEventQuery,
-                                                          Call::cudaEventDestroy, Call::cudaHostAlloc, Call::cudaFreeHost,
-                                                          Call::kernel_launch),
+                                                          Call::cudaStreamQuery, Call::cudaStreamWaitEvent, Call::cudaEventCreateWithFlags,
+                                                          Call::cudaEventRecord, Call::cudaEventQuery, Call::cudaEventDestroy,
+                                                          Call::cudaHostAlloc, Call::cudaFreeHost, Call::kernel_launch),
                                           testing::Bool()),
                          cell_name);
 

@@ -23,8 +23,8 @@ class HostSamples final : public device::ModelDeviceFeed {
   Result<device::DevicePtr> decode_batch_fed(const device::StepView& step, device::Stream stream) override {
     return model_->decode_batch_fed(step, stream);
   }
-  Result<void> argmax_batch_to_feed(device::DevicePtr logits, const device::StepView& step, device::ReadbackTarget dst,
-                                    device::Event event, device::Stream stream) override {
+  Result<void> argmax_batch_to_feed(device::DevicePtr logits, const device::StepView& step, device::ReadbackTarget dst, device::Event event,
+                                    device::Stream stream) override {
     return model_->argmax_batch_to_feed(logits, step, dst, event, stream);
   }
   void fed_step_settled(Ticket ticket) override { model_->fed_step_settled(ticket); }

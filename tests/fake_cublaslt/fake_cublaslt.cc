@@ -148,7 +148,8 @@ int cublasLtMatmulDescDestroy(void* desc) { return destroy<Desc>(desc); }
 int cublasLtMatmulDescSetAttribute(void* desc, int attribute, const void* value, std::size_t bytes) {
   const std::lock_guard lock(library().mutex);
   if (library().alive.count(desc) == 0 || (attribute != 3 && attribute != 4) || bytes != sizeof(std::int32_t))
-    return library().wrong("cublasLtMatmulDescSetAttribute: attribute " + std::to_string(attribute) + " of " + std::to_string(bytes) + " bytes");
+    return library().wrong("cublasLtMatmulDescSetAttribute: attribute " + std::to_string(attribute) + " of " + std::to_string(bytes) +
+                           " bytes");
   std::memcpy(&static_cast<Desc*>(desc)->transposed[attribute - 3], value, bytes);
   return 0;
 }
@@ -182,8 +183,12 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* desc, void* a, void* b, v
   const auto& p = *static_cast<Preference*>(preference);
   *n = 0;
   if (wanted < 1 || p.workspace < kNeededWorkspace) return 0;
-  found[0] = {algorithm_of(*static_cast<Desc*>(desc), *static_cast<Layout*>(a), *static_cast<Layout*>(b), *static_cast<Layout*>(d), p.alignment),
-              kNeededWorkspace, 0, 1.0f, {}};
+  found[0] = {
+      algorithm_of(*static_cast<Desc*>(desc), *static_cast<Layout*>(a), *static_cast<Layout*>(b), *static_cast<Layout*>(d), p.alignment),
+      kNeededWorkspace,
+      0,
+      1.0f,
+      {}};
   *n = 1;
   return 0;
 }
@@ -196,10 +201,17 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
   for (const void* object : {handle, desc, a_layout, b_layout, c_layout, d_layout})
     if (l.alive.count(object) == 0) return l.wrong("cublasLtMatmul: an object that is not alive");
   if (l.fail_in != 0 && --l.fail_in == 0) return l.fail_status;
-  auto* product = new Product{*static_cast<Desc*>(desc),       *static_cast<Layout*>(a_layout), *static_cast<Layout*>(b_layout),
-                              *static_cast<Layout*>(c_layout), *static_cast<Layout*>(d_layout), a,
-                              b,                               static_cast<const float*>(c),    static_cast<float*>(d),
-                              *static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
+  auto* product = new Product{*static_cast<Desc*>(desc),
+                              *static_cast<Layout*>(a_layout),
+                              *static_cast<Layout*>(b_layout),
+                              *static_cast<Layout*>(c_layout),
+                              *static_cast<Layout*>(d_layout),
+                              a,
+                              b,
+                              static_cast<const float*>(c),
+                              static_cast<float*>(d),
+                              *static_cast<const float*>(alpha),
+                              *static_cast<const float*>(beta)};
   const Product& p = *product;
   const auto refuse = [&](const char* what) {
     delete product;
@@ -208,7 +220,8 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
   const bool ta = p.desc.transposed[0] != 0, tb = p.desc.transposed[1] != 0;
   if (p.desc.compute != 68 || p.desc.scale != 0 || p.a.type != 14 || p.b.type != 14 || p.c.type != 0 || p.d.type != 0)
     return refuse("BF16 in, and 32 bits for sums, scales and the answer, are expected");
-  if ((ta ? p.a.cols : p.a.rows) != p.d.rows || (tb ? p.b.rows : p.b.cols) != p.d.cols || (ta ? p.a.rows : p.a.cols) != (tb ? p.b.cols : p.b.rows))
+  if ((ta ? p.a.cols : p.a.rows) != p.d.rows || (tb ? p.b.rows : p.b.cols) != p.d.cols ||
+      (ta ? p.a.rows : p.a.cols) != (tb ? p.b.cols : p.b.rows))
     return refuse("the shapes do not fit together");
   if (algorithm == nullptr) return refuse("no algorithm");
   std::uint32_t said[4] = {static_cast<std::uint32_t>(algorithm->data[5] >> 32), static_cast<std::uint32_t>(algorithm->data[5]),
@@ -217,7 +230,8 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
   if (std::memcmp(&right, algorithm, sizeof right) != 0) return refuse("the algorithm is another product's");
   if (!aligned(a, said[0]) || !aligned(b, said[1]) || !aligned(c, said[2]) || !aligned(d, said[3]))
     return refuse("a pointer is less aligned than was said");
-  if (!aligned(workspace, 256) || workspace == nullptr || workspace_bytes < kNeededWorkspace) return refuse("the workspace is too small, or not aligned");
+  if (!aligned(workspace, 256) || workspace == nullptr || workspace_bytes < kNeededWorkspace)
+    return refuse("the workspace is too small, or not aligned");
   ++l.products;
   lock.unlock();
   if (l.enqueue != nullptr)

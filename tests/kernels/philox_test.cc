@@ -11,7 +11,8 @@ constexpr bool same(PhiloxWords a, PhiloxWords b) { return a.x[0] == b.x[0] && a
 constexpr std::uint32_t kOnes = 0xffffffffu;
 static_assert(same(philox4x32_10({{0, 0, 0, 0}}, 0), {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}));
 static_assert(same(philox4x32_10({{kOnes, kOnes, kOnes, kOnes}}, ~0ull), {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}));
-static_assert(same(philox4x32_10({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0x299f31d0a4093822), {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}));
+static_assert(same(philox4x32_10({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0x299f31d0a4093822),
+                   {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}));
 
 TEST(Philox, KnownAnswersAtRunTime) {
   volatile std::uint32_t zero = 0;

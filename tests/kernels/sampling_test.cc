@@ -70,8 +70,16 @@ TEST(BestTokens, InOrderOfLogitThenId) {
 const Logits kPowers{std::log(2.0f), std::log(8.0f), 0, std::log(4.0f), 0};
 
 TEST(SampleToken, InverseOfTheRunningSum) {
-  for (auto [uniform, id] : std::map<float, std::uint32_t>{{0.0f, 1}, {0.499f, 1}, {0.501f, 3}, {0.749f, 3}, {0.751f, 0}, {0.874f, 0},
-                                                           {0.876f, 2}, {0.937f, 2}, {0.938f, 4}, {1 - 0x1p-24f, 4}}) {
+  for (auto [uniform, id] : std::map<float, std::uint32_t>{{0.0f, 1},
+                                                           {0.499f, 1},
+                                                           {0.501f, 3},
+                                                           {0.749f, 3},
+                                                           {0.751f, 0},
+                                                           {0.874f, 0},
+                                                           {0.876f, 2},
+                                                           {0.937f, 2},
+                                                           {0.938f, 4},
+                                                           {1 - 0x1p-24f, 4}}) {
     EXPECT_EQ(sample(kPowers, {}, uniform), id) << uniform;
   }
   EXPECT_EQ(sample(Logits{0, 0}, {}, 0.5f), 1u);  // the sum must exceed, not reach

@@ -231,7 +231,9 @@ TEST(Label, MessagesOfReplicas) {
 TEST(Label, EveryMessageHasOneLine) {
   int n = 0;
   for_each_sample([&](const auto& x) {
-    if constexpr (requires { { label(x) } -> std::same_as<std::string>; }) {
+    if constexpr (requires {
+                    { label(x) } -> std::same_as<std::string>;
+                  }) {
       EXPECT_FALSE(label(x).empty());
       EXPECT_EQ(label(x).find('\n'), std::string::npos);
       ++n;

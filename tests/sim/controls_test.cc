@@ -23,7 +23,7 @@ struct Control {
 std::uint64_t found(const Control& control, std::string& violation) {
   for (std::uint64_t seed = 1; seed <= control.seeds; ++seed) {
     Scenario s = make_scenario(seed);
-    if (control.faults.spill == SpillFault::trust_files) s.world.files.damages = {1, 2, 3, 4};  // few lives have any by themselves
+    if (control.faults.spill == SpillFault::trust_files) s.world.files.damages = {1, 2, 3, 4};        // few lives have any by themselves
     if (control.faults.router == RouterFault::trust_half_copy) s.world.device.copy_half = {2, 3, 4};  // likewise
     violation = run_scenario(s, control.faults).violation;
     if (!violation.empty()) return seed;

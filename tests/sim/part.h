@@ -19,7 +19,21 @@
 namespace troupe::sim {
 
 // Who takes part. The first three are the front and there once, the others belong to a Part.
-enum class Actor : std::uint8_t { edge, dispatcher, delivery, scheduler, router, stream, device, sampler, spill, lora, loader, copy_stream, count };
+enum class Actor : std::uint8_t {
+  edge,
+  dispatcher,
+  delivery,
+  scheduler,
+  router,
+  stream,
+  device,
+  sampler,
+  spill,
+  lora,
+  loader,
+  copy_stream,
+  count
+};
 inline constexpr std::size_t kActors = static_cast<std::size_t>(Actor::count);
 
 struct PartConfig {
@@ -68,7 +82,7 @@ struct Part {
   std::optional<TimeNs> timers[kActors];
   std::map<AdapterRef, std::string> loaded;  // which file a generation holds
   std::map<std::uint64_t, bool> answered;    // LoRA commands, and whether they were done
-  bool unsafe = false;  // a copy may write blocks at any time, beside the steps: the device is of no more use
+  bool unsafe = false;                       // a copy may write blocks at any time, beside the steps: the device is of no more use
   std::uint32_t refusals = 0;                // launches refused since anything else happened
 };
 

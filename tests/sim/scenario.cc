@@ -261,7 +261,8 @@ void count(World& w, Coverage& c) {
   c.add(Path::redone_rows, s.redone_rows), c.add(Path::stale_results, s.stale_results), c.add(Path::preemptions, s.preemptions);
   c.add(Path::resumes, s.resumes), c.add(Path::kv_waits, s.kv_waits), c.add(Path::fence_waits, s.fence_waits),
       c.add(Path::ring_waits, s.ring_waits);
-  c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen), c.add(Path::device_sampled, s.device_sampled);
+  c.add(Path::retries, s.retries), c.add(Path::failed_rows, s.failed_rows), c.add(Path::host_chosen, s.host_chosen),
+      c.add(Path::device_sampled, s.device_sampled);
   const actors::RouterStats r = w.router().stats();
   c.add(Path::released_now, r.releases_now), c.add(Path::released_at_fence, r.releases_fenced), c.add(Path::kv_refused, r.kv_refusals);
   c.add(Path::prefix_hits, r.prefix_hits), c.add(Path::prefix_blocks, r.prefix_blocks);

@@ -197,8 +197,8 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
       input = from.id;
   }
   if (!adapters_[row.adapter_slot].shown && violation_.empty())
-    violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " + std::to_string(row.adapter_slot) +
-                 ", which is not in the table";
+    violation_ = "R9: " + label(step.ticket) + " row " + std::to_string(i) + " runs under adapter slot " +
+                 std::to_string(row.adapter_slot) + ", which is not in the table";
   const RowSample* sample = nullptr;
   for (const RowSample& s : step.samples) sample = s.row == i ? &s : sample;
   if ((sample != nullptr) != row.sampled && violation_.empty())

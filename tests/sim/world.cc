@@ -12,10 +12,10 @@ constexpr std::size_t kMaxMailbox = 64;  // of one pair of actors (R11)
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
-  constexpr actors::Sender kSenders[] = {actors::Sender::runtime, actors::Sender::dispatcher, actors::Sender::delivery,
-                                         actors::Sender::scheduler, actors::Sender::router,   actors::Sender::stream,
-                                         actors::Sender::device,  actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,    actors::Sender::loader,     actors::Sender::copy_stream};
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime,   actors::Sender::dispatcher, actors::Sender::delivery,
+                                         actors::Sender::scheduler, actors::Sender::router,     actors::Sender::stream,
+                                         actors::Sender::device,    actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,      actors::Sender::loader,     actors::Sender::copy_stream};
   static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
 }
@@ -258,11 +258,11 @@ void World::take_up(End to, const M& m) {
       break;
     case Actor::stream:
       if constexpr (std::is_same_v<M, ChangeTable>) send(to, own(Actor::router), TableChanged{{}, p.device.change(m)});
-      if constexpr (std::is_same_v<M, RecordEvent>)
-        send(to, own(Actor::router), EventRecorded{{}, m.mark, m.place, p.device.record(m)});
+      if constexpr (std::is_same_v<M, RecordEvent>) send(to, own(Actor::router), EventRecorded{{}, m.mark, m.place, p.device.record(m)});
       if constexpr (std::is_same_v<M, Enqueue>) {
         const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
-        send(to, own(Actor::device), Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
+        send(to, own(Actor::device),
+             Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
       } else if constexpr (std::is_same_v<M, CopyBlocks>) {
         send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, p.device.enqueue(m)});
       }
@@ -365,7 +365,8 @@ bool World::step() {
     const std::uint32_t at = devices_.size() == 1 ? devices_[0] : devices_[random_() % devices_.size()];
     Part& p = *parts_[at];
     if (p.slow > 1 && !ready_.empty() && random_() % p.slow != 0) return true;
-    if (auto done = p.device.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0)) send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
+    if (auto done = p.device.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0))
+      send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
     return true;
   }
   if (ready_.empty()) return false;

@@ -113,7 +113,8 @@ void World::finish(std::uint32_t part) {
   const DeviceFacts f = p.router.facts();
   const bool lost = p.device_core.lost();
   if (f.in_flight > 0) broken("R8: " + std::to_string(f.in_flight) + " tickets are open, and nothing is left to do");
-  if (!lost && !p.unsafe && (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
+  if (!lost && !p.unsafe &&
+      (f.free_blocks + f.cached_blocks != f.total_blocks || f.free_slots != f.total_slots || f.free_ring_slots != f.ring_slots))
     broken("R8: not everything came back: " + label(f));
   if (p.spill.files() > 0 || p.spill.bytes() > 0 || p.files->count() > 0)
     broken("R8: " + std::to_string(p.files->count()) + " saved states are left");

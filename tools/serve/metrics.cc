@@ -7,9 +7,12 @@
 namespace troupe::serve {
 namespace {
 
-const prometheus::Histogram::BucketBoundaries kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
-const prometheus::Histogram::BucketBoundaries kInterToken = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5};
-const prometheus::Histogram::BucketBoundaries kRequest = {0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480};
+const prometheus::Histogram::BucketBoundaries kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+                                                             0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80};
+const prometheus::Histogram::BucketBoundaries kInterToken = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                                                             0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
+const prometheus::Histogram::BucketBoundaries kRequest = {0.05, 0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,
+                                                          10,   15,  20,  30,  40,  50, 60,  120, 240, 480};
 
 }  // namespace
 
@@ -46,7 +49,8 @@ Metrics::Metrics(const std::string& model_name)
       replica_live_(gauges("troupe_replica_requests_live", "Requests that are placed there.")),
       replica_running_(gauges("troupe_replica_requests_running", "Of those, in the batch.")),
       replica_waiting_(gauges("troupe_replica_requests_waiting", "Of those, waiting for room.")),
-      replica_outstanding_(gauges("troupe_replica_outstanding_tokens", "Prompt and output of the requests that are placed there, at most.")),
+      replica_outstanding_(
+          gauges("troupe_replica_outstanding_tokens", "Prompt and output of the requests that are placed there, at most.")),
       replica_kv_usage_(gauges("troupe_replica_kv_cache_usage", "Share of its KV blocks in use; 1 is all.")),
       replica_steps_(gauges("troupe_replica_steps", "Steps launched since its last start.")),
       replica_steps_ahead_(gauges("troupe_replica_steps_ahead", "Of those, while an earlier one was unsettled.")),

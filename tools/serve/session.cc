@@ -195,11 +195,12 @@ void Session::on_figures(std::uint64_t exchange, Endpoint endpoint, const std::o
 void Session::serve_recording() {
   constexpr std::string_view kPart = "part=";
   const std::string part = request_.query.starts_with(kPart) ? request_.query.substr(kPart.size()) : "";
-  service_->flight().dump(part, [weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
-    asio::post(io, [weak, exchange, recording = std::move(recording)]() mutable {
-      if (const auto self = weak.lock()) self->on_recording(exchange, std::move(recording));
-    });
-  });
+  service_->flight().dump(part,
+                          [weak = weak_from_this(), &io = io_, exchange = exchange_](ApiResult<std::shared_ptr<Recording>> recording) {
+                            asio::post(io, [weak, exchange, recording = std::move(recording)]() mutable {
+                              if (const auto self = weak.lock()) self->on_recording(exchange, std::move(recording));
+                            });
+                          });
 }
 
 void Session::on_recording(std::uint64_t exchange, ApiResult<std::shared_ptr<Recording>> recording) {

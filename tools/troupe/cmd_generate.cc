@@ -1,6 +1,6 @@
 // troupe generate: one prompt, its answer streamed to the terminal.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -91,7 +91,8 @@ Result<Request> make_request(const Parsed& line, const device::TextSide& text) {
     TROUPE_TRY(request.prompt, text.encode_chat(messages));
   }
   const auto max_tokens = v["max-tokens"].as<std::int64_t>();
-  if (max_tokens < 1 || max_tokens > 0xFFFFFFFF) return Error{ErrorCode::bad_request, fmt::format("--max-tokens must be at least 1, and is {}", max_tokens)};
+  if (max_tokens < 1 || max_tokens > 0xFFFFFFFF)
+    return Error{ErrorCode::bad_request, fmt::format("--max-tokens must be at least 1, and is {}", max_tokens)};
   request.stop.max_tokens = static_cast<std::uint32_t>(max_tokens);
   if (v.count("stop") != 0) request.stop.stop = v["stop"].as<std::vector<std::string>>();
   request.sampling.temperature = v["temperature"].as<float>();

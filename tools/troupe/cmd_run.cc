@@ -34,7 +34,8 @@ class Progress {
  private:
   std::string line(std::uint64_t done, std::uint64_t failed, std::uint64_t tokens) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    return fmt::format("\r\x1b[K{} requests done, {} failed, {} tokens, {:.1f} tokens/s", done, failed, tokens, static_cast<double>(tokens) / seconds);
+    return fmt::format("\r\x1b[K{} requests done, {} failed, {} tokens, {:.1f} tokens/s", done, failed, tokens,
+                       static_cast<double>(tokens) / seconds);
   }
   bool on_;
   Clock::time_point start_ = Clock::now();

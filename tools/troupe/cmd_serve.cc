@@ -1,6 +1,6 @@
 // troupe serve: an OpenAI-compatible HTTP server over one model.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include <charconv>
 #include <cstdio>

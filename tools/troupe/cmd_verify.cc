@@ -116,8 +116,8 @@ std::string describe(const char* what, const Pass& pass, const std::vector<Reque
 }
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
-  const std::string ahead_name =
-      fmt::format("depth {}", line.common.depth) + (line.common.devices.size() > 1 ? fmt::format(" on {} devices", line.common.devices.size()) : "");
+  const std::string ahead_name = fmt::format("depth {}", line.common.depth) +
+                                 (line.common.devices.size() > 1 ? fmt::format(" on {} devices", line.common.devices.size()) : "");
   Recordings recordings(line.common);
   const std::string first_trace = recordings.of("depth-1"), control_trace = recordings.of("control"),
                     ahead_trace = recordings.of(fmt::format("ahead-{}", line.common.depth));

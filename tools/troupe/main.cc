@@ -81,21 +81,23 @@ the address could not be used; 4 the output was closed.
 )";
 
 constexpr std::array kCommands = {
-    Command{"generate", "Answers one prompt, streamed to stdout; figures on stderr.", "generate [OPTIONS] PROMPT   (- reads it from stdin)", kExits,
-            run_generate},
+    Command{"generate", "Answers one prompt, streamed to stdout; figures on stderr.", "generate [OPTIONS] PROMPT   (- reads it from stdin)",
+            kExits, run_generate},
     Command{"run", "Runs a file of requests; one line of result each.", "run [OPTIONS] FILE", kRunHelp, run_requests},
     Command{"serve", "Serves OpenAI's API over HTTP.", "serve [OPTIONS]", kServeHelp, run_serve},
     Command{"node", "Has replicas for runtimes on other machines.", "node --cert FILE --key FILE --ca FILE [OPTIONS]", kNodeHelp, run_node},
-    Command{"lora", "Lists, loads and unloads the LoRA adapters of a running server.", "lora list | load NAME FOLDER | unload NAME   [OPTIONS]", kExits,
-            run_lora},
+    Command{"lora", "Lists, loads and unloads the LoRA adapters of a running server.",
+            "lora list | load NAME FOLDER | unload NAME   [OPTIONS]", kExits, run_lora},
     Command{"status", "Says how the replicas of a running server are.", "status [--json] [OPTIONS]", kExits, run_status},
     Command{"top", "Shows the replicas of a running server, live.", "top [OPTIONS]", kExits, run_top},
-    Command{"drain", "Takes a replica of a running server out of service, once its requests are done.", "drain REPLICA [OPTIONS]", kExits, run_drain},
+    Command{"drain", "Takes a replica of a running server out of service, once its requests are done.", "drain REPLICA [OPTIONS]", kExits,
+            run_drain},
     Command{"undrain", "Takes it back into service.", "undrain REPLICA [OPTIONS]", kExits, run_undrain},
     Command{"verify", "Shows that running ahead changes no token of a workload.", "verify [OPTIONS] FILE", kVerifyHelp, run_verify},
     Command{"trace", "Reads recordings of messages: print, check, diff, replay and more.", "trace ACTION ...", kExits, run_trace},
     Command{"tokenize", "Text on stdin -> {\"ids\": [...]} on stdout.", "tokenize [OPTIONS]", kExits, run_tokenize},
-    Command{"logits", "Writes the logits of every position of a list of ids.", "logits [OPTIONS] --ids 1,2,3 --out FILE", kExits, run_logits},
+    Command{"logits", "Writes the logits of every position of a list of ids.", "logits [OPTIONS] --ids 1,2,3 --out FILE", kExits,
+            run_logits},
     Command{"info", "Describes the model, the device and the CPU.", "info [OPTIONS]", kExits, run_info},
 };
 

@@ -26,10 +26,14 @@ class MuteScheduler : public SchedulerActor::base {
  public:
   MuteScheduler(caf::actor_config& config, Seen* seen) : SchedulerActor::base(config), seen_(seen) {}
   behavior_type make_behavior() override {
-    return {[](const Attach&) {}, [this](const Admit&) { ++seen_->admits; }, [](const CancelRequest&) {}, [](const Opened&) {},
-            [](const Saved&) {}, [](const Accepted&) {}, [](const Settled&) {}, [](const Sampled&) {}, [](const Applied&) {}, [](const Tick&) {},
-            [](const Drain&) {}, [this](const Halt&) { ++seen_->halts; }, [](const AskReport&) {}, [](const LoraHold&) {}, [](const LoraResume&) {},
-            [](const Ask&) { return SchedulerFigures{}; }};
+    return {[](const Attach&) {},        [this](const Admit&) { ++seen_->admits; },
+            [](const CancelRequest&) {}, [](const Opened&) {},
+            [](const Saved&) {},         [](const Accepted&) {},
+            [](const Settled&) {},       [](const Sampled&) {},
+            [](const Applied&) {},       [](const Tick&) {},
+            [](const Drain&) {},         [this](const Halt&) { ++seen_->halts; },
+            [](const AskReport&) {},     [](const LoraHold&) {},
+            [](const LoraResume&) {},    [](const Ask&) { return SchedulerFigures{}; }};
   }
 
  private:
@@ -40,8 +44,12 @@ class MuteDelivery : public DeliveryActor::base {
  public:
   MuteDelivery(caf::actor_config& config, Seen* seen) : DeliveryActor::base(config), seen_(seen) {}
   behavior_type make_behavior() override {
-    return {[](const AttachFront&) {}, [this](const Register&) { ++seen_->registers; }, [](const Deliver&) {}, [](const Reclaim&) {},
-            [](const EndRequests&) {}, [this](const EndAll&) {
+    return {[](const AttachFront&) {},
+            [this](const Register&) { ++seen_->registers; },
+            [](const Deliver&) {},
+            [](const Reclaim&) {},
+            [](const EndRequests&) {},
+            [this](const EndAll&) {
               ++seen_->end_alls;
               return Done{};
             }};
@@ -54,7 +62,9 @@ class MuteDelivery : public DeliveryActor::base {
 class MuteSampler : public SamplerActor::base {
  public:
   using SamplerActor::base::base;
-  behavior_type make_behavior() override { return {[](const Attach&) {}, [](const Sample&) {}}; }
+  behavior_type make_behavior() override {
+    return {[](const Attach&) {}, [](const Sample&) {}};
+  }
 };
 
 class Dispatching : public testing::Test {
@@ -87,7 +97,8 @@ class Dispatching : public testing::Test {
     to.callback = std::make_shared<Callback>();
     return to;
   }
-  template <class R, class M> std::optional<R> ask(M message) {
+  template <class R, class M>
+  std::optional<R> ask(M message) {
     std::optional<R> answer;
     self->request(dispatcher, caf::infinite, std::move(message)).receive([&](R& r) { answer = std::move(r); }, [](caf::error&) {});
     return answer;

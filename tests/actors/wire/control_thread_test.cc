@@ -95,18 +95,17 @@ class PollerActor : public AtHome<Poller> {
  public:
   PollerActor(caf::actor_config& config, Home* home) : AtHome(config, home), post_(Sender::runtime, std::make_shared<Counts>()) {}
   behavior_type make_behavior() override {
-    return {
-        [this](const Ask&) {
-          auto promise = make_response_promise<std::uint64_t>();
-          answers_.emplace_back(promise);
-          home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
-          return promise;
-        },
-        [this](const Tick&) {
-          home_->idle_hook = {};
-          for (auto& answer : answers_) answer.give(calls_);
-          answers_.clear();
-        }};
+    return {[this](const Ask&) {
+              auto promise = make_response_promise<std::uint64_t>();
+              answers_.emplace_back(promise);
+              home_->idle_hook = {[](void* self, caf::execution_unit* unit) { return static_cast<PollerActor*>(self)->poll(unit); }, this};
+              return promise;
+            },
+            [this](const Tick&) {
+              home_->idle_hook = {};
+              for (auto& answer : answers_) answer.give(calls_);
+              answers_.clear();
+            }};
   }
 
  private:

@@ -176,13 +176,19 @@ TEST_P(Exact, FedIdsGiveTheBitsOfHostIds) {
 }
 
 // Every format, and a model of each family.
-constexpr const char* kModels[] = {"tiny-llama/tiny-llama.F32.gguf",      "tiny-llama/tiny-llama.F16.gguf",
-                                   "tiny-llama/tiny-llama.BF16.gguf",     "tiny-llama/tiny-llama.Q8_0.gguf",
-                                   "tiny-llama/tiny-llama.Q4_0.gguf",     "tiny-llama/tiny-llama.Q4_1.gguf",
-                                   "tiny-llama-k/tiny-llama-k.Q4_K.gguf", "tiny-llama-k/tiny-llama-k.Q6_K.gguf",
-                                   "tiny-llama3/tiny-llama3.Q8_0.gguf",   "tiny-mistral-swa",
-                                   "tiny-qwen2/tiny-qwen2.Q8_0.gguf",     "tiny-qwen3",
-                                     "tiny-qwen35"};
+constexpr const char* kModels[] = {"tiny-llama/tiny-llama.F32.gguf",
+                                   "tiny-llama/tiny-llama.F16.gguf",
+                                   "tiny-llama/tiny-llama.BF16.gguf",
+                                   "tiny-llama/tiny-llama.Q8_0.gguf",
+                                   "tiny-llama/tiny-llama.Q4_0.gguf",
+                                   "tiny-llama/tiny-llama.Q4_1.gguf",
+                                   "tiny-llama-k/tiny-llama-k.Q4_K.gguf",
+                                   "tiny-llama-k/tiny-llama-k.Q6_K.gguf",
+                                   "tiny-llama3/tiny-llama3.Q8_0.gguf",
+                                   "tiny-mistral-swa",
+                                   "tiny-qwen2/tiny-qwen2.Q8_0.gguf",
+                                   "tiny-qwen3",
+                                   "tiny-qwen35"};
 INSTANTIATE_TEST_SUITE_P(Models, Exact,
                          testing::Combine(testing::ValuesIn(kModels), testing::Bool(),
                                           testing::Values(Target::portable, Target::avx2, Target::avx512)),

@@ -23,10 +23,10 @@ struct Tiny {
   const char* type;  // of a GGUF; "": the safetensors
 };
 constexpr Tiny kTiny[] = {
-    {"tiny-llama", "F32"},    {"tiny-llama", "F16"},    {"tiny-llama", "BF16"},    {"tiny-llama", "Q8_0"},  {"tiny-llama", "Q4_0"},
-    {"tiny-llama", "Q4_1"},   {"tiny-llama", ""},       {"tiny-llama-k", "Q4_K"},  {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
-    {"tiny-llama3", ""},      {"tiny-mistral", ""},     {"tiny-mistral-swa", ""},  {"tiny-qwen2", "Q8_0"},  {"tiny-qwen2", ""},
-    {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},         {"tiny-qwen35", ""},
+    {"tiny-llama", "F32"},  {"tiny-llama", "F16"}, {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"},   {"tiny-llama", "Q4_0"},
+    {"tiny-llama", "Q4_1"}, {"tiny-llama", ""},    {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
+    {"tiny-llama3", ""},    {"tiny-mistral", ""},  {"tiny-mistral-swa", ""}, {"tiny-qwen2", "Q8_0"},   {"tiny-qwen2", ""},
+    {"tiny-qwen3", "BF16"}, {"tiny-qwen3", ""},    {"tiny-qwen35", ""},
 };
 
 class TinyModels : public testing::TestWithParam<std::tuple<Tiny, bool>> {};
@@ -66,8 +66,8 @@ TEST_P(TinyModels, LogitsAndGreedyIds) {
       last = rig.run({{.slot = 0, .position = begin++, .ids = {c.greedy[i]}}}).logits[0];
     }
     EXPECT_GT(compared, 0u);
-    std::printf("%s %s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", tiny.model, type.c_str(), exact ? "exact" : "fast", k,
-                deviation.value(), compared, c.greedy.size());
+    std::printf("%s %s %s case %zu: deviation %.2e, %zu of %zu greedy ids compared\n", tiny.model, type.c_str(), exact ? "exact" : "fast",
+                k, deviation.value(), compared, c.greedy.size());
     rig.release(0);
   }
 }

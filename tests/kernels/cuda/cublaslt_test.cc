@@ -50,7 +50,8 @@ TEST_F(CublasLtTest, MakesTheProduct) {
         const auto before = random_floats(n * stride, 4);
         std::vector<float> y = before;
         // Two products of one x, side by side, as q, k and v are: the second begins at an odd place.
-        kernels->matmul(std::array{MatmulJob{w.weight, y.data(), stride, add, bias.data()}, MatmulJob{v.weight, y.data() + rows + 1, stride, add, nullptr}},
+        kernels->matmul(std::array{MatmulJob{w.weight, y.data(), stride, add, bias.data()},
+                                   MatmulJob{v.weight, y.data() + rows + 1, stride, add, nullptr}},
                         x.data(), n, cols);
         EXPECT_EQ(opened.library->take_failure(), "");
         const auto check = [&](const StoredMatrix& m, std::uint32_t t, std::uint32_t r, std::uint32_t at, double extra) {

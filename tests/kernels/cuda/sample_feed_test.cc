@@ -125,7 +125,9 @@ TEST_P(CudaSampleFeedRows, GetTheHostsTokens) {
   Machine m(21 + GetParam());
   std::size_t rows = 0, chosen = 0, none = 0, not_best = 0;
   for (std::uint64_t round = GetParam() * 1000; rows < 25000; ++round) {
-    const std::uint32_t vocab = round % 50 == 0 ? 3000 : round % 10 == 0 ? 1 + static_cast<std::uint32_t>(round % 3) : 40 + static_cast<std::uint32_t>(round % 60);
+    const std::uint32_t vocab = round % 50 == 0   ? 3000
+                                : round % 10 == 0 ? 1 + static_cast<std::uint32_t>(round % 3)
+                                                  : 40 + static_cast<std::uint32_t>(round % 60);
     const Step before = random_step(vocab == 3000 ? 60 : 500, vocab, round);
     Step want = before, got = before, best = before;
     host->sample(want.args());
