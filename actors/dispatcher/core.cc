@@ -228,6 +228,7 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     const auto it = s.requests.find(r.id.generation);
     if (it == s.requests.end() || it->second.attempt != r.attempt || it->second.where != State::Entry::Where::reclaiming) continue;
     State::Entry& e = it->second;
+    e.moves = r.output.size() > e.output.size() ? 1 : e.moves + 1;
     e.output = r.output;
     if (r.ended) {
       ++s.stats.ended_when_reclaimed;
@@ -240,9 +241,9 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
     } else if (s.model.max_loras > 0 && !e.output.empty() && !e.command) {
       s.end(e, FinishReason::error,
             Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
-    } else if (e.attempt > s.config.max_moves) {
+    } else if (e.moves > s.config.max_moves) {
       s.end(e, FinishReason::error,
-            Error{e.error.code, fmt::format("{} replicas were lost under the request: {}", e.attempt, e.error.what)});
+            Error{e.error.code, fmt::format("{} replicas in a row were lost under the request, which got no token: {}", e.moves, e.error.what)});
     } else {
       --s.reclaiming;
       e.where = State::Entry::Where::queued;

@@ -48,7 +48,7 @@ struct DispatcherConfig {
   std::vector<ReplicaSetup> replicas{};  // each `starting` until its ReplicaUp; empty: one, as above
   PlacementConfig placement{};
   SupervisionConfig supervision{};
-  std::uint32_t max_moves = 4;      // of a request; then it ends with the error of the replica that it was on last
+  std::uint32_t max_moves = 8;      // of a request in a row without a token; then it ends with the error of the replica that it was on last
   std::uint32_t max_commands = 16;  // LoRA commands that wait; beyond it: overloaded
   DispatcherFault fault = DispatcherFault::none;
 };

@@ -26,6 +26,7 @@ struct DispatcherCore::State {
     Where where = Where::queued;
     std::uint32_t replica = 0;  // placed, ending: index
     std::uint32_t attempt = 0;
+    std::uint32_t moves = 0;  // in a row, in which it got no token
     Shared<Request> request;
     std::uint64_t seed = 0;
     TimeNs submitted = 0;

@@ -177,6 +177,24 @@ TEST(Replicas, ARequestThatLosesOneReplicaAfterTheOtherEnds) {
   EXPECT_EQ(ends[0].attempt, 3u);
 }
 
+TEST(Replicas, ARequestThatGetsOnMayBeMovedForEver) {
+  DispatcherConfig c;
+  c.max_moves = 2;
+  c.supervision.max_restarts = 1000;
+  Rig r(3, c);
+  Admit a = one<Admit>(r.submit(1, 100));
+  std::vector<Token> had;
+  for (std::uint32_t move = 1; move <= 3; ++move) {
+    (void)r.on(ReplicaLost{{}, a.replica, kGone});
+    had.push_back(move);
+    const Sent sent = r.on(Reclaimed{{}, {{a.id, move, had, false}}});
+    if (move == 3) break;  // nobody is left; it waits
+    a = one<Admit>(sent);
+    EXPECT_EQ(a.output, had);
+  }
+  EXPECT_EQ(r.core.live(), 1u);
+}
+
 // wedged-healthy, of one among several: it answers, and nothing settles.
 TEST(Replicas, OneWithoutProgressIsLost) {
   Rig r(2);
