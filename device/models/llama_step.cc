@@ -21,12 +21,6 @@ static_assert(kernels::kNone == RowMask::kNone && kernels::kNone == DeviceRow::k
 static_assert(sizeof(kernels::TableChange) == sizeof(TableDelta) && offsetof(kernels::TableChange, index) == offsetof(TableDelta, index) &&
               offsetof(kernels::TableChange, block) == offsetof(TableDelta, block));
 
-static_assert(sizeof(kernels::RowLogprobs) == sizeof(ReadLogprobs) &&
-              offsetof(kernels::RowLogprobs, n_best) == offsetof(ReadLogprobs, n_best) &&
-              offsetof(kernels::RowLogprobs, ids) == offsetof(ReadLogprobs, ids) &&
-              offsetof(kernels::RowLogprobs, best) == offsetof(ReadLogprobs, best));
-static_assert(sizeof(kernels::IdBias) == sizeof(TokenBias) && offsetof(kernels::IdBias, bias) == offsetof(TokenBias, bias));
-
 Error bad_plan(std::string what) { return {ErrorCode::bad_plan, std::move(what)}; }
 
 }  // namespace
@@ -210,30 +204,6 @@ Result<std::uint32_t> check_step(const StepView& step, const LlamaOptions& o, co
   TROUPE_TRY(check_samples(step, o));
   if (tokens > o.max_step_tokens) return bad_plan(fmt::format("{} tokens in a step; the model takes {}", tokens, o.max_step_tokens));
   return static_cast<std::uint32_t>(tokens);
-}
-
-kernels::SampleRow to_kernels(const RowSample& s) {
-  kernels::SampleRow out;
-  out.row = s.row;
-  out.output_index = s.output_index;
-  out.seed = s.seed;
-  out.prompt_length = s.prompt_length;
-  out.temperature = s.temperature;
-  out.top_k = s.top_k;
-  out.top_p = s.top_p;
-  out.min_p = s.min_p;
-  out.repetition_penalty = s.repetition_penalty;
-  out.presence_penalty = s.presence_penalty;
-  out.frequency_penalty = s.frequency_penalty;
-  out.bias_begin = s.bias_begin;
-  out.n_biases = s.n_biases;
-  out.bar_begin = s.bar_begin;
-  out.n_bars = s.n_bars;
-  out.history_begin = s.history_begin;
-  out.n_history = s.n_history;
-  out.n_best = s.n_best;
-  out.logprobs_row = s.logprobs_row;
-  return out;
 }
 
 StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs) {

@@ -12,6 +12,7 @@
 #include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
 #include "device/models/model_config.h"
+#include "device/models/sample_rows.h"
 #include "kernels/host/target.h"
 #include "kernels/kernels.h"
 #include "messages/error.h"
@@ -72,7 +73,6 @@ struct StepShape {
 // 32-bit words of histories, barred ids and biases that a step may bring for its sampled rows.
 std::uint32_t max_sample_words(const LlamaOptions& options);
 
-kernels::SampleRow to_kernels(const RowSample& sample);
 // Of a step that check_step took. rows: [step.rows.size()]; runs: room for as many.
 StepShape to_kernels(const StepView& step, kernels::StepRow* rows, kernels::LoraRun* runs);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "device/models/sample_rows.h"
+
 namespace troupe::sim {
 
 namespace {
@@ -89,7 +91,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
       recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
-      history_(o.n_slots, std::vector<Token>(o.context)),
+      history_(std::size_t{o.n_slots} * o.context),
       appended_(o.n_slots),
       staging_(o.spill_places, std::vector<std::uint64_t>(std::size_t{o.spill_blocks} * o.block_size)),
       marks_(o.spill_places),
@@ -133,10 +135,9 @@ bool SimDevice::has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_
 }
 
 void SimDevice::keep_id(std::uint32_t slot, std::uint32_t position, Token id) {
-  std::vector<Token>& ids = history_[slot];
   if (options_.append_history && position > 0) position = std::min<std::uint32_t>(appended_[slot] + 1, options_.context - 1);
   appended_[slot] = position;
-  ids[position] = id;
+  history_[std::size_t{slot} * options_.context + position] = id;
 }
 
 void SimDevice::sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state) {
@@ -149,36 +150,21 @@ void SimDevice::sample_row(const LaunchedStep& step, const RowSample& sample, st
   r.position = row.position;
   r.n_tokens = row.n_tokens;
   r.output = 0;
-  kernels::SampleRow s;
-  s.output_index = sample.output_index, s.seed = sample.seed, s.prompt_length = sample.prompt_length;
-  s.temperature = sample.temperature, s.top_k = sample.top_k, s.top_p = sample.top_p, s.min_p = sample.min_p;
-  s.repetition_penalty = sample.repetition_penalty, s.presence_penalty = sample.presence_penalty;
-  s.frequency_penalty = sample.frequency_penalty;
-  s.bias_begin = sample.bias_begin, s.n_biases = sample.n_biases, s.bar_begin = sample.bar_begin, s.n_bars = sample.n_bars;
-  s.n_best = sample.n_best, s.logprobs_row = sample.logprobs_row;
+  kernels::SampleRow s = device::to_kernels(sample);
+  s.row = 0;
+  s.n_history = 0;  // run_row has kept it
   kernels::Cell cell{0, kernels::Status::ok, step.ticket.tag()};
   kernels::RowReadback readback;
-  std::vector<kernels::IdBias> biases;
-  for (const TokenBias& b : step.biases) biases.push_back({b.id, b.bias});
-  std::vector<kernels::RowLogprobs> logprobs(options_.max_rows);
   kernels::SampleArgs args;
   args.rows = &r, args.samples = &s, args.n = 1;
   args.logits = logits.data(), args.vocab = options_.vocab, args.tag = step.ticket.tag();
-  args.biases = biases.data(), args.ids = step.tokens.data();
-  std::vector<Token> history(std::size_t{options_.n_slots} * options_.context);
-  std::copy(history_[row.slot].begin(), history_[row.slot].end(), history.begin() + std::ptrdiff_t{row.slot} * options_.context);
-  args.history = history.data(), args.history_stride = options_.context;
-  args.cells = &cell, args.readback = &readback, args.logprobs = logprobs.data();
+  args.biases = reinterpret_cast<const kernels::IdBias*>(step.biases.data()), args.ids = step.tokens.data();
+  args.history = history_.data(), args.history_stride = options_.context;
+  args.cells = &cell, args.readback = &readback;
+  args.logprobs = reinterpret_cast<kernels::RowLogprobs*>(slot.logprobs.data());
   sample_.run(args);
   slot.cells[sample.row].id = cell.id;
   slot.cells[sample.row].status = static_cast<CellStatus>(cell.status);
-  if (sample.logprobs_row == RowSample::kNone) return;
-  const kernels::RowLogprobs& from = logprobs[sample.logprobs_row];
-  ReadLogprobs& to = slot.logprobs[sample.logprobs_row];
-  to.chosen = from.chosen;
-  to.n_best = from.n_best;
-  std::copy(std::begin(from.ids), std::end(from.ids), std::begin(to.ids));
-  std::copy(std::begin(from.best), std::end(from.best), std::begin(to.best));
 }
 
 void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {

@@ -138,7 +138,7 @@ class SimDevice {
   std::vector<std::uint64_t> kv_;         // [block][offset]
   std::vector<std::uint64_t> recurrent_;  // by version
   std::vector<Slot> slots_;
-  std::vector<std::vector<Token>> history_;  // by slot of a table: ids by position
+  std::vector<Token> history_;  // [slot of a table][position]: ids, as kernels::FeedArgs::history
   std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history
   kernels::ThreadPool threads_{1};
   kernels::Sample sample_{threads_};
