@@ -101,8 +101,13 @@ TEST(Program, SeveralDevicesGiveTheSameStreams) {
     const auto two = by_id(ran.out);
     ASSERT_EQ(two.size(), one.size());
     for (const auto& [id, result] : one) {
-      if (result.at("finish").as_string() == "cancelled") continue;
-      EXPECT_EQ(json::serialize(two.at(id).at("token_ids")), json::serialize(result.at("token_ids"))) << id;
+      const auto cancelled = [](const json::object& r) { return r.at("finish").as_string() == "cancelled"; };
+      json::array mine = two.at(id).at("token_ids").as_array(), wanted = result.at("token_ids").as_array();
+      if (cancelled(result) || cancelled(two.at(id))) {  // when a cancel comes is the machine's affair: one begins as the other
+        const std::size_t both = std::min(mine.size(), wanted.size());
+        mine.resize(both), wanted.resize(both);
+      }
+      EXPECT_EQ(json::serialize(mine), json::serialize(wanted)) << id;
     }
   }
   const std::string path = file("several.jsonl", requests);
