@@ -53,7 +53,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override;
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
-  std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(kv_) / kv_.n_blocks; }
+  std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(caches_.kv) / caches_.kv.n_blocks; }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
   GraphFigures graph_figures() const override { return graphs_.figures(); }
@@ -92,7 +92,7 @@ class LlamaOnCuda final : public LlamaCudaModel {
   std::unique_ptr<kernels::CublasLt> cublaslt_;  // null: our own kernels make every product
   std::unique_ptr<kernels::Kernels> kernels_;    // on native_
   void* native_ = nullptr;
-  kernels::KvCache kv_;
+  LlamaCaches caches_;
   kernels::BlockTables tables_;
   CudaWorkspace work_;
   LlamaAdapters adapters_;
@@ -115,9 +115,9 @@ Result<std::unique_ptr<LlamaCudaModel>> LlamaCudaModel::create(std::shared_ptr<c
     return Error{ErrorCode::unsupported,
                  fmt::format("heads of {} elements: {} takes even sizes up to 256", config.head_dim, driver.name())};
   }
-  if (config.recurrent_layers() != 0 || config.gated_attention) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("{} models run on the host only in this version: use host:0", name(config.architecture))};
+  if (config.delta.k_dim > kernels::kMostKeyElements) {
+    return Error{ErrorCode::unsupported, fmt::format("recurrent layers with keys of {} elements: {} takes up to {}; use host:0",
+                                                     config.delta.k_dim, driver.name(), kernels::kMostKeyElements)};
   }
   TROUPE_TRY(const auto weights, load_llama_weights(*source, config));
   auto model = std::make_unique<LlamaOnCuda>(options, std::move(config), driver);
@@ -128,7 +128,7 @@ Result<std::unique_ptr<LlamaCudaModel>> LlamaCudaModel::create(std::shared_ptr<c
 Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
-  o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
+  TROUPE_TRY(complete(o, c));
   TROUPE_TRY(const auto target, driver_.kernel_target());
   // How one mma rounds inside is the machine's own.
   info_ = llama_info(c, weights, o, "cuda/" + target + "/bf16/kv-bf16");
@@ -140,8 +140,9 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
   TROUPE_TRY(upload(driver_, {&frequencies, 1}));
   inv_freq_ = inv_freq;
 
-  kv_ = {nullptr, c.layers, o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
-  TROUPE_TRY(kv_.data, memory_.get<std::byte>(kernels::cuda_kv_bytes(kv_)));
+  caches_.kv = {nullptr, c.layers - c.recurrent_layers(), o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
+  TROUPE_TRY(caches_.kv.data, memory_.get<std::byte>(kernels::cuda_kv_bytes(caches_.kv)));
+  TROUPE_TRY(caches_.states, llama_states(memory_, c, o));
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   layout_ = UploadLayout(o, tables_);
   TROUPE_TRY(work_, cuda_workspace(memory_, c, o, layout_.bytes));
@@ -158,8 +159,11 @@ Result<void> LlamaOnCuda::init(const LlamaWeights& weights) {
 Result<void> LlamaOnCuda::open_cublaslt(std::uint32_t most_rows) {
   const auto bf16 = [](const kernels::Weight& w) { return w.format == kernels::Format::bf16; };
   bool any = bf16(weights_.output);
-  for (const LlamaLayer& l : weights_.layers)
-    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) any = any || bf16(*w);
+  for (const LlamaLayer& l : weights_.layers) {
+    const DeltaLayer& d = l.delta;
+    for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &d.qkv, &d.z, &d.a, &d.b, &d.out})
+      any = any || (w->data != nullptr && bf16(*w));
+  }
   if (!any) {
     return Error{ErrorCode::unsupported, "cuBLASLt would make the products of BF16 weights, and this model has none (" +
                                              info_.arithmetic_id +
@@ -172,7 +176,7 @@ Result<void> LlamaOnCuda::open_cublaslt(std::uint32_t most_rows) {
                                              "option out: our own kernels need no library"};
   }
   cublaslt_ = std::move(opened.library);
-  const std::size_t widest = std::max({config_.width, config_.q_width(), config_.ffn});
+  const std::size_t widest = std::max({config_.width, config_.q_width(), config_.ffn, config_.delta.value_width()});
   TROUPE_TRY(work_.kernels.rounded, memory_.get<std::uint16_t>(most_rows * widest));
   TROUPE_TRY(std::byte* const workspace, memory_.get<std::byte>(kernels::kCublasLtWorkspace));
   cublaslt_->use_workspace(workspace);
@@ -271,7 +275,7 @@ Result<void> LlamaOnCuda::forward(const StepView& step, const StepShape& shape, 
 // An error: not all of it was launched.
 Result<void> LlamaOnCuda::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs,
                                  Stream stream) {
-  llama_layers(*kernels_, config_, weights_, inv_freq_, work_.scratch, {kv_, {}}, feed, {{lora_runs_.data(), n_lora_runs}, &adapters_},
+  llama_layers(*kernels_, config_, weights_, inv_freq_, work_.scratch, caches_, feed, {{lora_runs_.data(), n_lora_runs}, &adapters_},
                n_tokens, n_outputs);
   TROUPE_TRY(driver_.launched(stream));
   if (cublaslt_ == nullptr) return success();
@@ -327,14 +331,14 @@ Result<void> LlamaOnCuda::check_copy(std::span<const BlockId> blocks) const {
 Result<void> LlamaOnCuda::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
   TROUPE_TRY(void* const native, driver_.native_stream(stream));
-  kernels::launch_read_blocks(kv_, blocks, to, native);
+  kernels::launch_read_blocks(caches_.kv, blocks, to, native);
   return driver_.launched(stream);
 }
 
 Result<void> LlamaOnCuda::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
   TROUPE_TRY(check_copy(blocks));
   TROUPE_TRY(void* const native, driver_.native_stream(stream));
-  kernels::launch_write_blocks(kv_, blocks, from, native);
+  kernels::launch_write_blocks(caches_.kv, blocks, from, native);
   return driver_.launched(stream);
 }
 
