@@ -112,9 +112,13 @@ void RouterCore::State::find_snapshot(RouterSequence& s) {
     s.base = hit.snapshot;
     s.base_end = s.published * model.block_size;
   }
-  const std::uint32_t end = (s.known_len - 1) / model.block_size * model.block_size, branch = hit.known * model.block_size;
-  if (branch > s.base_end && branch < end) s.cut_first = branch;
-  if (end > s.base_end) (s.cut_first == 0 ? s.cut_first : s.cut_second) = end;
+  cut(s, s.base_end, hit.known * model.block_size);
+}
+
+void RouterCore::State::cut(RouterSequence& s, std::uint32_t len, std::uint32_t branch) const {
+  const std::uint32_t end = (s.known_len - 1) / model.block_size * model.block_size;
+  if (branch > len && branch < end) s.cut_first = branch;
+  if (end > len) (s.cut_first == 0 ? s.cut_first : s.cut_second) = end;
 }
 
 }  // namespace troupe::actors

@@ -54,6 +54,9 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 }
 
 void Witness::opened(const Opened& m) {
+  const auto restore =
+      std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
+  if (restore != restores_.end()) restore->open = false;
   if (m.error.code != ErrorCode::none) return;
   if (m.slot >= sequences_.size())
     return broken("R3: " + label(m.seq) + " was opened in slot " + std::to_string(m.slot) + ", which does not exist");
@@ -72,6 +75,8 @@ void Witness::opened(const Opened& m) {
   s.settled = s.launched = m.cached_len;
   s.epoch = s.blocks = 0;
   s.versions.clear();
+  if (recurrent_ && m.restored && restore != restores_.end() && restore->version != DeviceRow::kNone)
+    s.versions.push_back({restore->positions, restore->version});
 }
 
 void Witness::apply(const Effect& effect) {
@@ -97,7 +102,9 @@ void Witness::apply(const Effect& effect) {
     if (Sequence* s = find(e->seq)) {
       s->live = false;
       const std::uint32_t n = (s->settled + block_size_ - 1) / block_size_;
-      saves_.push_back({e->seq, {}, s->blocks >= n && !s->adopted});
+      saves_.push_back({.seq = e->seq, .blocks = {}, .settled = s->settled, .known = s->blocks >= n && !s->adopted});
+      const auto version = std::find_if(s->versions.begin(), s->versions.end(), [&](const Version& v) { return v.end == s->settled; });
+      if (version != s->versions.end() && !s->adopted) saves_.back().version = version->version;
       if (s->blocks >= n) saves_.back().blocks.assign(s->table.begin() + std::min(first_block(s->settled), n), s->table.begin() + n);
     } else if (from_start_) {
       broken("R3: " + label(effect) + ": it was released before, or never opened");
@@ -143,7 +150,54 @@ void Witness::recorded(const EventRecorded& m) {
 
 void Witness::read_state(const ReadState& m) {
   Order* o = order_of(m.piece.place);
-  if (o != nullptr && m.piece.begin == 0) o->ordered = false;
+  if (o == nullptr || m.piece.begin != 0) return;
+  o->ordered = false;
+  if (restores_.size() <= m.piece.place) restores_.resize(m.piece.place + 1);
+  restores_[m.piece.place] = {m.piece.seq, m.piece.positions, DeviceRow::kNone, true};
+}
+
+// Who needs what is in a version of the recurrent state, beside sequences and steps.
+std::string Witness::other_user(std::uint32_t version) const {
+  for (const Save& s : saves_)
+    if (s.version == version) return "is still to be saved for " + label(s.seq);
+  for (const Copy& c : copies_)
+    if (c.state == version) return "copy " + label(c.ticket) + " in flight names";
+  for (const Restore& r : restores_)
+    if (r.open && r.version == version) return "comes back for " + label(r.seq);
+  return {};
+}
+
+// Whose version it is.
+std::string Witness::owner(std::uint32_t version) const {
+  for (const Sequence& s : sequences_) {
+    if (!s.live || s.adopted) continue;
+    for (const Version& v : s.versions)
+      if (v.version == version) return "is " + label(s.seq) + "'s of position " + std::to_string(v.end);
+  }
+  return other_user(version);
+}
+
+// A version that comes back is one that nobody else names.
+void Witness::restore_state(const CopyBlocks& m) {
+  if (m.handles.place >= restores_.size()) restores_.resize(std::min(m.handles.place, kMostPlaces) + 1);
+  Restore& r = restores_[std::min(m.handles.place, kMostPlaces)];
+  const auto clash = [&](const std::string& who) { broken("R3: " + label(m) + " writes a version of the recurrent state, which " + who); };
+  if (r.version != m.state || m.part == 0) {
+    if (const std::string user = owner(m.state); !user.empty()) clash(user);
+  }
+  for (const Slot& open : ring_)
+    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
+      if (open.rows[k].state_in == m.state || open.rows[k].state_out == m.state) clash(label(open.ticket) + " in flight names");
+  r.version = m.state;
+  state_ends_[m.state] = r.positions;
+}
+
+void Witness::save_state(const CopyBlocks& m, Save& save) {
+  if (m.part != save.parts || (save.known && !save.blocks.empty())) broken("R3: " + label(m) + " does not follow the copy before it");
+  if (save.version ? *save.version != m.state : from_start_ && state_ends_[m.state] != save.settled)
+    broken("R2: " + label(m) + " copies another version of the recurrent state than that of position " + std::to_string(save.settled));
+  save.version = m.state;
+  save.parts += m.n_parts;
 }
 
 // A copy on a stream of its own: the first of a save or a restore waits for the event that the compute stream has recorded for it.
@@ -162,7 +216,11 @@ void Witness::order(const CopyBlocks& m) {
 
 void Witness::copy(const CopyBlocks& m) {
   order(m);
-  Copy c{m.copy, m.out, {}, m.blocks, m.handles.order != 0};
+  Copy c{.ticket = m.copy, .out = m.out, .seq = {}, .blocks = m.blocks, .beside = m.handles.order != 0};
+  if (m.n_parts != 0) {
+    if (m.state >= state_ends_.size()) return broken("R3: " + label(m) + ": there is no such version of recurrent state");
+    c.last_part = std::uint64_t{m.part} + m.n_parts >= m.handles.state_parts;
+  }
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
@@ -172,9 +230,12 @@ void Witness::copy(const CopyBlocks& m) {
       return broken("R3: " + label(m) + " copies other blocks than are to be saved");
     save->place = m.handles.place;
     c.seq = save->seq;
+    if (m.n_parts != 0) save_state(m, *save);
   } else {
     for (const BlockId block : m.blocks) written(label(m), block, {});
+    if (m.n_parts != 0) restore_state(m);
   }
+  if (m.n_parts != 0) c.state = m.state;
   copies_.push_back(std::move(c));
 }
 
@@ -186,6 +247,8 @@ void Witness::copy_done(const CopyDone& m) {
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
       s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
+  for (Save& s : saves_)
+    if (copy->out && copy->last_part && s.seq == copy->seq) s.version.reset();
   copies_.erase(copy);
 }
 
@@ -284,11 +347,7 @@ void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::stri
     broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
   };
   if (d.state_out == d.state_in) clash("it reads");
-  for (const Sequence& other : sequences_) {
-    if (!other.live || other.adopted) continue;
-    for (const Version& v : other.versions)
-      if (v.version == d.state_out) clash("is " + label(other.seq) + "'s of position " + std::to_string(v.end));
-  }
+  if (const std::string user = owner(d.state_out); !user.empty()) clash(user);
   for (const Slot& open : ring_)
     for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
       if (&open.rows[k] != &o && open.rows[k].seq != o.seq &&

@@ -23,7 +23,9 @@ TEST(Hybrid, ThousandsOfSeedsBreakNoRule) {
   }
   for (const Path path :
        {Path::steps_ahead, Path::fed_rows, Path::overruns, Path::redone_rows, Path::stale_results, Path::preemptions, Path::resumes,
-        Path::retries, Path::prefix_hits, Path::prefix_reclaimed, Path::released_at_fence, Path::step_failed_late, Path::half_enqueued})
+        Path::retries, Path::prefix_hits, Path::prefix_reclaimed, Path::released_at_fence, Path::step_failed_late, Path::half_enqueued,
+        Path::spills, Path::restores, Path::restore_failures, Path::spills_dropped, Path::copies_ordered, Path::copy_errors,
+        Path::damaged_files, Path::cancels_while_saving, Path::cancels_while_restoring})
     EXPECT_GT(coverage[path], 0u) << static_cast<int>(path);
 }
 
@@ -58,6 +60,18 @@ TEST(Hybrid, RestoringTheNewestInsteadOfTheSettledVersionIsFound) {
 TEST(Hybrid, GivingVersionsBackAtTheFinishIsFound) {
   std::string violation;
   EXPECT_NE(found(RouterFault::states_at_finish, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, SavingTheNewestInsteadOfTheSettledVersionIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::save_newest_state, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, GivingVersionsBackBeforeTheyAreSavedIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::free_before_copy, 200, violation), 0u);
   std::printf("%s\n", violation.c_str());
 }
 

@@ -331,6 +331,7 @@ Scenario make_hybrid_scenario(std::uint64_t seed, bool lora) {
   SimDeviceOptions& d = s.world.device;
   d.window = 0;
   d.ssm_states = (s.world.depth + 1) * (1 + static_cast<std::uint32_t>(random() % 8)) + static_cast<std::uint32_t>(random() % 4);
+  d.ssm_parts = 1 + static_cast<std::uint32_t>(random() % 3);
   d.kv_blocks = std::max(d.kv_blocks, (d.context + d.block_size - 1) / d.block_size);  // it was for a window
   return s;
 }
