@@ -56,6 +56,9 @@ class LlamaOnCuda final : public LlamaCudaModel {
   std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(caches_.kv) / caches_.kv.n_blocks; }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
+  std::size_t ssm_state_bytes() const override { return caches_.states.version_floats() * sizeof(float); }
+  Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) override;
+  Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) override;
   GraphFigures graph_figures() const override { return graphs_.figures(); }
 
  private:
@@ -340,6 +343,16 @@ Result<void> LlamaOnCuda::copy_blocks_in(std::span<const BlockId> blocks, const 
   TROUPE_TRY(void* const native, driver_.native_stream(stream));
   kernels::launch_write_blocks(caches_.kv, blocks, from, native);
   return driver_.launched(stream);
+}
+
+Result<void> LlamaOnCuda::copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) {
+  TROUPE_TRY(std::byte* const state, state_at(caches_.states, version, begin, bytes));
+  return driver_.copy_d2h_async(to, address(state), bytes, stream);
+}
+
+Result<void> LlamaOnCuda::copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) {
+  TROUPE_TRY(std::byte* const state, state_at(caches_.states, version, begin, bytes));
+  return driver_.copy_h2d_async(address(state), from, bytes, stream);
 }
 
 }  // namespace troupe::device
