@@ -32,6 +32,7 @@ struct alignas(64) RouterSequence {
   std::uint8_t open_copies = 0;       // saves that still have to read its blocks
   bool released = false;              // waits at its fence (R3)
   bool fenced = false;                // released with steps or copies in flight: its blocks are
+  bool stateless = false;             // it was opened behind a snapshot, and is to be told to begin from it
   bool resend = false;                // the device may not have its table: rows bring all of it until a step with one succeeds
   Token* next_known = nullptr;        // where the token at position known_len goes
   std::uint64_t planned_in = 0;       // the last plan that was checked and has a row of it
@@ -243,7 +244,8 @@ struct RouterCore::State {
   void unpin(std::uint32_t version);
   bool make_snapshot(std::uint32_t version, device::PrefixCache::Ref block);
   void reap();
-  void keep_state(RouterSequence& s);
+  DeviceError apply_ssm(RouterSequence& s, const Effect& effect);
+  void keep_state(RouterSequence& s, bool as_snapshot);
   void keep_checkpoint(RouterSequence& s);
   void find_snapshot(RouterSequence& s);
   // Where chunks of what is known from `len` on are to end; `branch`: positions that the prefix cache knows without a snapshot.

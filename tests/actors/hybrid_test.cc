@@ -6,6 +6,7 @@
 
 #include "device/models/load.h"
 #include "tests/actors/rig.h"
+#include "tests/actors/spill/folder.h"
 #include "tests/golden/golden.h"
 
 namespace troupe::test {
@@ -17,6 +18,7 @@ constexpr std::uint32_t kBlock = 16;
 struct Setting {
   std::uint32_t depth = 1;
   std::uint32_t kv_blocks = 0;  // 0: enough
+  std::string spill_dir{};
   std::uint32_t step_tokens = 64;
   bool exact = true;
 };
@@ -38,6 +40,7 @@ class Server {
     options.max_batch = 6;
     options.step_tokens = s.step_tokens;
     options.trace.flight_dir = testing::TempDir();
+    options.spill_dir = s.spill_dir;
     auto started = Runtime::start(options, std::move(loaded.value().driver), std::move(loaded.value().model));
     if (!started) throw std::runtime_error(started.error().what);
     runtime_ = std::move(started.value());
@@ -182,6 +185,19 @@ TEST_P(HybridModel, PreemptedRequestsAreComputedAgain) {
   RuntimeMetrics m;
   expect_same(streams({.depth = GetParam(), .kv_blocks = 20}, &m), want);
   EXPECT_GT(m.scheduler.preemptions, 0u);
+}
+
+// The same, and their state goes to files and comes back.
+TEST_P(HybridModel, PreemptedRequestsAreSavedAndBroughtBack) {
+  for (const bool exact : {true, false}) {
+    const Streams want = streams({.depth = 1, .exact = exact});
+    Folder folder;
+    RuntimeMetrics m;
+    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .spill_dir = folder.path(), .exact = exact}, &m), want);
+    EXPECT_GT(m.scheduler.restores, 0u);
+    EXPECT_EQ(m.scheduler.spill_failures + m.scheduler.restore_failures, 0u);
+    EXPECT_EQ(folder.count(), 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, HybridModel, testing::Values(1, 2, 3, 4));

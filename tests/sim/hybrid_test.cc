@@ -87,6 +87,12 @@ TEST(Hybrid, ASnapshotOfAnotherPositionIsFound) {
   std::printf("%s\n", violation.c_str());
 }
 
+TEST(Hybrid, ASnapshotOfAnUnsettledStateIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::snapshot_unsettled, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
 TEST(Hybrid, KeptOverRunsAreFound) {
   std::string violation;
   for (std::uint64_t seed = 1; seed <= 200 && violation.empty(); ++seed)
