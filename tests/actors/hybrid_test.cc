@@ -19,6 +19,7 @@ struct Setting {
   std::uint32_t depth = 1;
   std::uint32_t kv_blocks = 0;  // 0: enough
   std::string spill_dir{};
+  bool lora = false;
   std::uint32_t step_tokens = 64;
   bool exact = true;
 };
@@ -33,6 +34,7 @@ class Server {
     load.kv_blocks = s.kv_blocks;
     load.max_batch = 6;
     load.depth = s.depth;
+    load.max_loras = s.lora ? 2 : 0;
     auto loaded = device::load_model(kModel, load);
     if (!loaded) throw std::runtime_error(loaded.error().what);
     RuntimeOptions options;
@@ -44,6 +46,15 @@ class Server {
     auto started = Runtime::start(options, std::move(loaded.value().driver), std::move(loaded.value().model));
     if (!started) throw std::runtime_error(started.error().what);
     runtime_ = std::move(started.value());
+    if (!s.lora) return;
+    for (const auto& [name, folder] : {std::pair{"a", "all-r4"}, std::pair{"b", "qo-r8"}}) {
+      LoraCommand load_adapter;
+      load_adapter.kind = LoraCommand::Kind::promote_disk;
+      load_adapter.name = name;
+      load_adapter.path = std::string(kModel) + "/adapters/" + folder;
+      const auto done = runtime_->lora(load_adapter);
+      if (!done) throw std::runtime_error(done.error().what);
+    }
   }
   Runtime& runtime() { return *runtime_; }
   Clients& clients() { return clients_; }
@@ -117,8 +128,9 @@ using Streams = std::map<std::uint64_t, std::vector<Token>>;
 // Half of the requests come while others run; client 5 is cancelled on its way.
 Streams streams(const Setting& setting, RuntimeMetrics* metrics = nullptr) {
   Server server(setting);
-  const std::vector<Request> all = workload();
+  std::vector<Request> all = workload();
   for (std::size_t i = 0; i < all.size(); ++i) {
+    if (setting.lora && i % 3 != 0) all[i].adapter = i % 3 == 1 ? "a" : "b";
     if (i >= all.size() / 2) server.clients().wait_tokens(all[i - all.size() / 2].client, 3 + i % 5);
     server.submit(all[i]);
     if (i == all.size() / 2) (void)server.runtime().cancel(5);
@@ -187,16 +199,23 @@ TEST_P(HybridModel, PreemptedRequestsAreComputedAgain) {
   EXPECT_GT(m.scheduler.preemptions, 0u);
 }
 
-// The same, and their state goes to files and comes back.
+// The same under two adapters and the base model, side by side; and their state goes to files and comes back.
 TEST_P(HybridModel, PreemptedRequestsAreSavedAndBroughtBack) {
   for (const bool exact : {true, false}) {
-    const Streams want = streams({.depth = 1, .exact = exact});
+    const Streams want = streams({.depth = 1, .exact = exact, .lora = true});
+    EXPECT_NE(want, streams({.depth = 1, .exact = exact}));
+    RuntimeMetrics again, back;
+    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .exact = exact, .lora = true}, &again), want);
+    EXPECT_GT(again.scheduler.preemptions, 0u);
+    EXPECT_EQ(again.scheduler.restores, 0u);
     Folder folder;
-    RuntimeMetrics m;
-    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .spill_dir = folder.path(), .exact = exact}, &m), want);
-    EXPECT_GT(m.scheduler.restores, 0u);
-    EXPECT_EQ(m.scheduler.spill_failures + m.scheduler.restore_failures, 0u);
+    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .spill_dir = folder.path(), .exact = exact, .lora = true}, &back), want);
+    EXPECT_GT(back.scheduler.restores, 0u);
+    EXPECT_EQ(back.scheduler.spill_failures + back.scheduler.restore_failures, 0u);
     EXPECT_EQ(folder.count(), 0u);
+    if (GetParam() == 1) continue;
+    for (const RuntimeMetrics& m : {again, back})
+      EXPECT_GE(static_cast<double>(m.scheduler.steps_ahead), 0.8 * static_cast<double>(m.scheduler.decode_steps));
   }
 }
 
