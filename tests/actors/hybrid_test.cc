@@ -19,9 +19,9 @@ struct Setting {
   std::uint32_t depth = 1;
   std::uint32_t kv_blocks = 0;  // 0: enough
   std::string spill_dir{};
-  bool lora = false;
   std::uint32_t step_tokens = 64;
   bool exact = true;
+  bool lora = false;
 };
 
 class Server {
