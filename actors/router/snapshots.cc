@@ -77,7 +77,8 @@ DeviceError RouterCore::State::apply_ssm(RouterSequence& s, const Effect& effect
     return {};
   }
   const bool save = std::holds_alternative<SsmSnapshotSave>(effect);
-  if (s.settled_len == 0 || s.settled_len % model.block_size != 0) return bad("settled to " + std::to_string(s.settled_len) + ", inside a block");
+  if (s.settled_len == 0 || s.settled_len % model.block_size != 0)
+    return bad("settled to " + std::to_string(s.settled_len) + ", inside a block");
   if (save && s.params && s.settled_len != s.cut_first && s.settled_len != s.cut_second)
     return bad("nobody asked for the state at " + std::to_string(s.settled_len));
   keep_state(s, save);

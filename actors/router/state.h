@@ -236,7 +236,7 @@ struct RouterCore::State {
     BlockId block = kNoBlock;  // a snapshot: of the state behind this one
     std::uint64_t used = 0;
   };
-  std::vector<Kept> kept;  // by version
+  std::vector<Kept> kept;            // by version
   std::uint32_t idle_snapshots = 0;  // that nobody pins
   std::uint64_t uses = 0;
   std::optional<std::uint32_t> take_version();
@@ -254,7 +254,7 @@ struct RouterCore::State {
   // recurrent.cc
   std::uint32_t free_versions() const { return static_cast<std::uint32_t>(free_states.size()) + idle_snapshots; }
   std::uint32_t state_end(const RouterSequence& s, std::uint32_t v) const;
-  std::uint32_t version_of(const RouterSequence& s, std::uint32_t v) const;  // v > 0, or the sequence began behind a snapshot
+  std::uint32_t version_of(const RouterSequence& s, std::uint32_t v) const;           // v > 0, or the sequence began behind a snapshot
   std::uint32_t states_each() const { return model.has_ssm_layers ? depth + 1 : 0; }  // versions that a sequence has
   void take_states(RouterSequence& s);
   void give_states(RouterSequence& s);

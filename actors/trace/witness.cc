@@ -54,8 +54,7 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 }
 
 void Witness::opened(const Opened& m) {
-  const auto restore =
-      std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
+  const auto restore = std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
   if (restore != restores_.end()) restore->open = false;
   if (m.error.code != ErrorCode::none) return;
   if (m.slot >= sequences_.size())

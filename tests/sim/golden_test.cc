@@ -79,8 +79,7 @@ const Golden kGolden[] = {
        post(w, 1, 8, 10);
        post(w, 2, 8, 10);
      }},
-    {"snapshot", "SsmSnapshotRestore{",
-     [](WorldOptions& o) { o.device.ssm_states = 12; },
+    {"snapshot", "SsmSnapshotRestore{", [](WorldOptions& o) { o.device.ssm_states = 12; },
      [](World& w) {
        post(w, 1, 10, 4);
        w.run();

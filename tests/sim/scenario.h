@@ -37,7 +37,7 @@ struct Outcome {
   Coverage coverage;
   actors::LoraStats lora;
   ReplicaCounts replicas{};
-  std::vector<std::string> log;  // of the messages, if asked for
+  std::vector<std::string> log;         // of the messages, if asked for
   std::vector<std::uint8_t> recording;  // the bytes of a recording's file, if WorldOptions::record
 };
 

@@ -64,7 +64,8 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
     for (const trace::Event& e : r.events) {
       sampled += std::holds_alternative<Sampled>(e.message) ? 1 : 0;
       saved += std::holds_alternative<StateWritten>(e.message) || std::holds_alternative<StateRead>(e.message) ? 1 : 0;
-      if (const auto* launch = std::get_if<Launch>(&e.message)) std::for_each(launch->plan->effects.begin(), launch->plan->effects.end(), count);
+      if (const auto* launch = std::get_if<Launch>(&e.message))
+        std::for_each(launch->plan->effects.begin(), launch->plan->effects.end(), count);
     }
   }
   std::printf("%llu messages and %llu tokens checked, %llu outputs replayed, %llu of them the sampler's and %llu the spill core's\n",

@@ -1,5 +1,5 @@
-// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--hybrid] [--replicas N] [--log]. Runs seeds S, S + 1, …; stops at the first one that
-// breaks a rule, with the seed, the fewest client events that still do it, and the messages. `--seed S` alone: that one.
+// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--hybrid] [--replicas N] [--log]. Runs seeds S, S + 1, …; stops at the
+// first one that breaks a rule, with the seed, the fewest client events that still do it, and the messages. `--seed S` alone: that one.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -55,8 +55,8 @@ int main(int argc, char** argv) {
   std::uint64_t messages = 0, reference = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     Scenario scenario = many   ? make_replica_scenario(seed, lora, static_cast<std::uint32_t>(replicas))
-                              : lora ? make_lora_scenario(seed)
-                                     : make_scenario(seed);
+                        : lora ? make_lora_scenario(seed)
+                               : make_scenario(seed);
     if (hybrid) scenario = as_hybrid(std::move(scenario));
     const Outcome outcome = run_scenario(scenario, {}, 0, log);
     print(outcome.log);
@@ -71,7 +71,8 @@ int main(int argc, char** argv) {
     std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s%s\nagain: sim --seed %llu%s --log\n",
                 static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
                 leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed),
-                (std::string(lora ? " --lora" : "") + (hybrid ? " --hybrid" : "") + (many ? " --replicas " + std::to_string(replicas) : "")).c_str());
+                (std::string(lora ? " --lora" : "") + (hybrid ? " --hybrid" : "") + (many ? " --replicas " + std::to_string(replicas) : ""))
+                    .c_str());
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -34,7 +34,8 @@ class RouterSpill : public testing::Test {
       : core(RouterConfig{1, 2}, model) {
     RingReady ring;
     for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
-    for (std::uint32_t i = 0; i < 2; ++i) ring.places.push_back({i, 10 + i, 100 + i, 2, 64, first_order == 0 ? 0 : first_order + i, state_parts});
+    for (std::uint32_t i = 0; i < 2; ++i)
+      ring.places.push_back({i, 10 + i, 100 + i, 2, 64, first_order == 0 ? 0 : first_order + i, state_parts});
     send(ring);
   }
   template <class M>

@@ -40,7 +40,8 @@ TEST_P(TinyAdapters, LogitsAndGreedyIdsAloneAndMixed) {
   const auto [file, exact, model] = GetParam();
   const std::string folder = "tests/golden/" + std::string(model) + "/";
   const bool hybrid = folder.find("qwen35") != std::string::npos;
-  const auto names = hybrid ? std::vector<std::string>{"all-r4", "qo-r8"} : std::vector<std::string>{"all-r4", "qv-r8", "rslora-r16", "pattern"};
+  const auto names =
+      hybrid ? std::vector<std::string>{"all-r4", "qo-r8"} : std::vector<std::string>{"all-r4", "qv-r8", "rslora-r16", "pattern"};
   LlamaOptions o;
   o.exact = exact;
   o.threads = 2;
