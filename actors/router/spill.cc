@@ -217,6 +217,7 @@ void RouterCore::State::end_restore(SpillPlace& p, const Error& error, RouterOut
     answer.cached_len = s.settled_len;
     answer.cut_first = s.cut_first;
     answer.cut_second = s.cut_second;
+    if (s.stateless) answer.snapshot = s.base;
   }
   answer.facts = facts();
   out.push(std::move(answer));

@@ -63,7 +63,8 @@ void StandInFiles::remove(SeqId seq) { files_.erase(seq); }
 
 bool StandInMemory::lend(StatePiece& piece) {
   if (piece.block_bytes > kMostBytes || piece.count * piece.block_bytes > kMostBytes || piece.n_blocks > kMostBytes ||
-      piece.n_parts > kMostBytes) return false;
+      piece.n_parts > kMostBytes)
+    return false;
   const std::size_t bytes = piece.count * piece.block_bytes;
   if (zeros_.size() < bytes) zeros_.resize(bytes);
   piece.data = reinterpret_cast<std::uintptr_t>(zeros_.data());

@@ -7,7 +7,6 @@ namespace troupe::actors::trace {
 namespace {
 
 constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requests of a run
-constexpr std::uint32_t kMostPlaces = 64;
 
 }  // namespace
 
@@ -20,6 +19,7 @@ Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, 
       sequences_(m.n_slots),
       ring_(ring_slots),
       adapters_(m.max_loras + 2),
+      snapshots_(m.has_ssm_layers ? m.ssm_states : 0),
       state_ends_(m.has_ssm_layers ? m.ssm_states : 0) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
@@ -54,8 +54,7 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 }
 
 void Witness::opened(const Opened& m) {
-  const auto restore =
-      std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
+  const auto restore = std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
   if (restore != restores_.end()) restore->open = false;
   if (m.error.code != ErrorCode::none) return;
   if (m.slot >= sequences_.size())
@@ -77,6 +76,12 @@ void Witness::opened(const Opened& m) {
   s.versions.clear();
   if (recurrent_ && m.restored && restore != restores_.end() && restore->version != DeviceRow::kNone)
     s.versions.push_back({restore->positions, restore->version});
+  s.behind = m.snapshot;
+  if (m.snapshot == DeviceRow::kNone) return;
+  if (m.snapshot >= snapshots_.size() || (from_start_ && snapshots_[m.snapshot].end != m.cached_len))
+    return broken("R2: " + label(m.seq) + " was opened behind position " + std::to_string(m.cached_len) + ", and version " +
+                  std::to_string(m.snapshot) + " of the recurrent state is no snapshot of a settled state there");
+  s.versions.push_back({m.cached_len, m.snapshot});
 }
 
 void Witness::apply(const Effect& effect) {
@@ -109,6 +114,12 @@ void Witness::apply(const Effect& effect) {
     } else if (from_start_) {
       broken("R3: " + label(effect) + ": it was released before, or never opened");
     }
+  } else if (const auto* e = std::get_if<SsmSnapshotSave>(&effect)) {
+    keep(effect, e->seq);
+  } else if (const auto* e = std::get_if<SsmCheckpoint>(&effect)) {
+    keep(effect, e->seq);
+  } else if (const auto* e = std::get_if<SsmSnapshotRestore>(&effect)) {
+    begin(*e);
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     for (Slot& slot : ring_)
       if (slot.ticket == e->ticket) slot.busy = false;
@@ -154,50 +165,6 @@ void Witness::read_state(const ReadState& m) {
   o->ordered = false;
   if (restores_.size() <= m.piece.place) restores_.resize(m.piece.place + 1);
   restores_[m.piece.place] = {m.piece.seq, m.piece.positions, DeviceRow::kNone, true};
-}
-
-// Who needs what is in a version of the recurrent state, beside sequences and steps.
-std::string Witness::other_user(std::uint32_t version) const {
-  for (const Save& s : saves_)
-    if (s.version == version) return "is still to be saved for " + label(s.seq);
-  for (const Copy& c : copies_)
-    if (c.state == version) return "copy " + label(c.ticket) + " in flight names";
-  for (const Restore& r : restores_)
-    if (r.open && r.version == version) return "comes back for " + label(r.seq);
-  return {};
-}
-
-// Whose version it is.
-std::string Witness::owner(std::uint32_t version) const {
-  for (const Sequence& s : sequences_) {
-    if (!s.live || s.adopted) continue;
-    for (const Version& v : s.versions)
-      if (v.version == version) return "is " + label(s.seq) + "'s of position " + std::to_string(v.end);
-  }
-  return other_user(version);
-}
-
-// A version that comes back is one that nobody else names.
-void Witness::restore_state(const CopyBlocks& m) {
-  if (m.handles.place >= restores_.size()) restores_.resize(std::min(m.handles.place, kMostPlaces) + 1);
-  Restore& r = restores_[std::min(m.handles.place, kMostPlaces)];
-  const auto clash = [&](const std::string& who) { broken("R3: " + label(m) + " writes a version of the recurrent state, which " + who); };
-  if (r.version != m.state || m.part == 0) {
-    if (const std::string user = owner(m.state); !user.empty()) clash(user);
-  }
-  for (const Slot& open : ring_)
-    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
-      if (open.rows[k].state_in == m.state || open.rows[k].state_out == m.state) clash(label(open.ticket) + " in flight names");
-  r.version = m.state;
-  state_ends_[m.state] = r.positions;
-}
-
-void Witness::save_state(const CopyBlocks& m, Save& save) {
-  if (m.part != save.parts || (save.known && !save.blocks.empty())) broken("R3: " + label(m) + " does not follow the copy before it");
-  if (save.version ? *save.version != m.state : from_start_ && state_ends_[m.state] != save.settled)
-    broken("R2: " + label(m) + " copies another version of the recurrent state than that of position " + std::to_string(save.settled));
-  save.version = m.state;
-  save.parts += m.n_parts;
 }
 
 // A copy on a stream of its own: the first of a save or a restore waits for the event that the compute stream has recorded for it.
@@ -318,43 +285,13 @@ void Witness::enqueue(const LaunchedStep& step) {
       for (std::uint32_t b = d.position / block_size_; b < end; ++b) written(at, s.table[b], row.seq);
       o.blocks.assign(s.table.begin(), s.table.begin() + end);
     }
-    o.adapter = row.adapter;
+    o.adapter = s.adapter = row.adapter;
     const bool known = row.adapter.slot < adapters_.size() && (from_start_ || adapters_[row.adapter.slot] != 0);
     if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
       broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     feed(row, d, o, at);
     if (recurrent_) recur(s, d, o, at);
   }
-}
-
-// The state that a row reads is that of its position, and nobody needs what it writes over.
-void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::string& at) {
-  o.state_in = d.state_in;
-  o.state_out = d.state_out;
-  if (d.state_out >= state_ends_.size() || (d.state_in != DeviceRow::kNone && d.state_in >= state_ends_.size()))
-    return broken("R3: " + at + " names a version of the recurrent state that does not exist");
-  if (!s.adopted) {
-    const auto before = std::find_if(s.versions.begin(), s.versions.end(), [&](const Version& v) { return v.end == d.position; });
-    const bool right = d.position == 0              ? d.state_in == DeviceRow::kNone
-                       : before != s.versions.end() ? d.state_in == before->version
-                                                    : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
-    if (!right)
-      broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
-  }
-  // It began behind a snapshot, and reads it again if the row is redone.
-  if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
-  const auto clash = [&](const std::string& who) {
-    broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
-  };
-  if (d.state_out == d.state_in) clash("it reads");
-  if (const std::string user = owner(d.state_out); !user.empty()) clash(user);
-  for (const Slot& open : ring_)
-    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
-      if (&open.rows[k] != &o && open.rows[k].seq != o.seq &&
-          (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
-        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
-  s.versions.push_back({d.position + d.n_tokens, d.state_out});
-  state_ends_[d.state_out] = d.position + d.n_tokens;
 }
 
 void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {

@@ -63,11 +63,11 @@ class LlamaOnHost final : public LlamaModel {
   }
   std::size_t ssm_state_bytes() const override { return caches_.states.version_floats() * sizeof(float); }
   Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) override {
-    TROUPE_TRY(std::byte* state, state_at(caches_.states, version, begin, bytes));
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
     return driver_.copy_d2h_async(to, address(state), bytes, stream);
   }
   Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) override {
-    TROUPE_TRY(std::byte* state, state_at(caches_.states, version, begin, bytes));
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
     return driver_.copy_h2d_async(address(state), from, bytes, stream);
   }
 

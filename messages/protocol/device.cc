@@ -20,7 +20,8 @@ std::string label(const EventRecorded& x) {
   return or_error(fmt::format("EventRecorded {} place={}", label(x.mark), x.place), x.error, "ok");
 }
 std::string label(const CopyBlocks& x) {
-  const std::string what = x.n_parts == 0 ? fmt::format("n={}", x.blocks.size()) : fmt::format("state={} {}+{}", x.state, x.part, x.n_parts);
+  const std::string what =
+      x.n_parts == 0 ? fmt::format("n={}", x.blocks.size()) : fmt::format("state={} {}+{}", x.state, x.part, x.n_parts);
   return fmt::format("CopyBlocks {} {} place={} {}{}", label(x.copy), x.out ? "out" : "in", x.handles.place, what,
                      x.after != 0 ? " waits" : "");
 }

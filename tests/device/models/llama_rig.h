@@ -295,7 +295,7 @@ class LlamaRig {
   std::vector<std::uint32_t> free_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
   std::map<std::uint32_t, std::uint32_t> states_;  // by slot: the version that its last row wrote
-  std::vector<TableDelta> pending_;  // for the next step
+  std::vector<TableDelta> pending_;                // for the next step
   std::uint32_t next_ring_ = 0;
   std::uint64_t step_ = 0;
 };
