@@ -35,6 +35,7 @@ struct Adapted {
   const char* model;
   const char* file;  // a GGUF, whose rows of q and k are permuted; "": the safetensors
   std::vector<std::string> names;
+  double deviation = kTolerance.deviation;  // of a case
 };
 class SimtAdapters : public testing::TestWithParam<Adapted> {};
 
@@ -72,7 +73,7 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
     for (std::size_t p = 0; p < lane.c->logit_positions.size(); ++p) {
       for (golden::Deviation* d : {&of_case, &of_adapter[lane.adapter]}) d->add(lane.logits[p].data(), want.row(p), lane.logits[p].size());
     }
-    EXPECT_LE(of_case.value(), kTolerance.deviation) << what;
+    EXPECT_LE(of_case.value(), GetParam().deviation) << what;
     compared += golden::expect_greedy(lane, kTolerance, what);
   }
   for (std::uint32_t a = 0; a < cases.size(); ++a)
@@ -94,10 +95,12 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
   }
 }
 
+// Of the hybrid model one case is a single row of logits, on which rounding alone weighs much: the host's exact kernels are 0.036 off
+// there if the activations that their products read are rounded to BF16, and 2e-6 if not.
 const std::vector<std::string> kOfLlama{"all-r4", "qv-r8", "rslora-r16", "pattern"};
 INSTANTIATE_TEST_SUITE_P(All, SimtAdapters,
                          testing::Values(Adapted{"tiny-llama", "", kOfLlama}, Adapted{"tiny-llama", "tiny-llama.F32.gguf", kOfLlama},
-                                         Adapted{"tiny-qwen35", "", {"all-r4", "qo-r8"}}),
+                                         Adapted{"tiny-qwen35", "", {"all-r4", "qo-r8"}, 0.045}),
                          [](const auto& info) {
                            const std::string model = info.param.model;
                            return model == "tiny-qwen35" ? std::string("hybrid")

@@ -166,5 +166,23 @@ TEST_F(LlamaCudaHybrid, AStepThatFailsAtAnyLaunchLeavesNoWrongState) {
   }
 }
 
+// What a sequence had computed goes on in other blocks and another version, in the middle of a block too.
+TEST_F(LlamaCudaHybrid, BlocksAndStatesAreCopiedOutAndIn) {
+  CudaRig rig(kPath, small());
+  auto want = rig.run({{.slot = 0, .position = 0, .ids = tokens_of(11, 37)}});
+  EXPECT_TRUE(rig.copy_slot(0, 1));
+  (void)rig.run({{.slot = 2, .position = 0, .ids = tokens_of(12, 5)}});
+  for (std::uint32_t p = 37; p < 40; ++p) {
+    const Token id = want.rows[0].id;
+    want = rig.run({{.slot = 0, .position = p, .ids = {id}}, {.slot = 1, .position = p, .ids = {id}}});
+    EXPECT_TRUE(same_bits(want.logits[0], want.logits[1])) << p;
+  }
+  const std::size_t bytes = rig.model().ssm_state_bytes();
+  EXPECT_EQ(bytes, std::size_t{2} * (3 * 160 + 4 * 16 * 32) * sizeof(float));
+  EXPECT_EQ(rig.model().copy_state_out(24, 0, 4, nullptr, rig.stream()).error().code, ErrorCode::bad_plan);
+  EXPECT_EQ(rig.model().copy_state_out(23, bytes - 3, 4, nullptr, rig.stream()).error().code, ErrorCode::bad_plan);
+  EXPECT_EQ(rig.model().copy_state_in(0, bytes + 1, 0, nullptr, rig.stream()).error().code, ErrorCode::bad_plan);
+}
+
 }  // namespace
 }  // namespace troupe::device
