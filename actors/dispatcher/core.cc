@@ -121,8 +121,16 @@ void DispatcherCore::State::forget(std::map<std::uint64_t, Entry>::iterator it) 
 }
 
 void DispatcherCore::State::free_client(const RequestId& id) {
+  if (displaced.erase({id.client, id.generation}) != 0) return;
   const auto it = live.find(id.client);
   if (it == live.end() || it->second != id.generation) return;
+  // The newest of those that the client had before, and that live again, has its id back.
+  const auto after = displaced.upper_bound({id.client, UINT64_MAX});
+  if (after != displaced.begin() && std::prev(after)->first == id.client) {
+    it->second = std::prev(after)->second;
+    displaced.erase(std::prev(after));
+    return;
+  }
   live.erase(it);
   remember_ended(id.client);
 }

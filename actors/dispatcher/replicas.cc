@@ -95,7 +95,12 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   for (auto& [generation, e] : requests) {
     if ((e.where != Entry::Where::placed && e.where != Entry::Where::ending) || e.replica != r.ref.index) continue;
     leave(e);
-    if (e.where == Entry::Where::ending && live.try_emplace(e.id.client, generation).second) forget_ended(e.id.client);
+    if (e.where == Entry::Where::ending) {
+      if (live.try_emplace(e.id.client, generation).second)
+        forget_ended(e.id.client);
+      else
+        displaced.emplace(e.id.client, generation);
+    }
     e.where = Entry::Where::reclaiming;
     e.error = r.error;
     ++reclaiming;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -130,6 +131,8 @@ struct DispatcherCore::State {
   std::vector<Replica> replicas;
   std::uint64_t generation = 0;                           // of the last accepted request
   std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation, of those that are not ending; looked up, never walked
+  // client, generation: of those that were ending, and live again since their replica was lost, while their client came again
+  std::set<std::pair<std::uint64_t, std::uint64_t>> displaced;
   std::map<std::uint64_t, Entry> requests;                // by generation
   std::deque<std::uint64_t> queue;                        // generations; those that were moved first
   std::uint32_t reclaiming = 0;

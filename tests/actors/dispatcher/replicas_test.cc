@@ -63,6 +63,25 @@ TEST(Replicas, TheReplicasWordIsNotTheEnd) {
   EXPECT_EQ(one<Admit>(r.on(Reclaimed{{}, {{a.id, 1, {5}, false}}})).attempt, 1u);
 }
 
+// The same, and the client came again meanwhile: both are live, and its id is free when both have ended.
+TEST(Replicas, ARequestThatLivesAgainHasItsIdBackWhenTheNewerOneEnds) {
+  Rig r(2);
+  const Admit older = one<Admit>(r.submit(1));
+  (void)r.on(Ended{{}, {{older.id, 0}}, older.replica});
+  const Admit newer = one<Admit>(r.submit(1));
+  ASSERT_EQ(newer.replica, older.replica);
+  (void)r.on(ReplicaLost{{}, older.replica, kGone});
+  const auto again = all<Admit>(r.on(Reclaimed{{}, {{older.id, 1, {5}, false}, {newer.id, 1, {}, false}}}));
+  ASSERT_EQ(again.size(), 2u);
+  (void)r.end(again[1]);
+  EXPECT_EQ(r.core.live(), 1u);
+  EXPECT_EQ(one<SubmitReply>(r.submit(1)).error.code, ErrorCode::bad_request);
+  EXPECT_EQ(one<CancelRequest>(r.on(Cancel{{}, 1})).id, older.id);
+  (void)r.on(CancelReply{{}, older.id, CancelOutcome::cancelled_running, 0, again[0].replica});
+  (void)r.end(again[0]);
+  EXPECT_EQ(one<SubmitReply>(r.submit(1)).error.code, ErrorCode::none);
+}
+
 TEST(Replicas, AnotherArithmeticIsSaid) {
   Rig r(1);
   (void)r.on(ReplicaLost{{}, {0, 1}, kGone});
