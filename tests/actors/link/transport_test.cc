@@ -334,12 +334,13 @@ TEST(Transport, APeerThatDoesNotReadIsCutOff) {
   Net net(limits);
   net.server_takes = false;
   auto ear = net.connect(*net.client);
+  auto far = net.server_ear(0);
+  far->until_open();
   std::uint64_t sent = 0;
   while (ear->connection_->send(frame(1, std::string(900, 'x')))) ++sent;
   ear->until_closed();
   EXPECT_EQ(ear->why_.code, ErrorCode::overloaded) << ear->why_.what;
   EXPECT_GT(sent, 100u);
-  auto far = net.server_ear(0);
   std::size_t untaken = 0;
   {
     const std::lock_guard lock(far->mutex_);
