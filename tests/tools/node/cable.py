@@ -157,7 +157,7 @@ def check(options, folder, everybody):
     answers, threads = {}, []
 
     def ask(request):
-        body = dict(request, prompt=request["prompt_ids"])
+        body = dict({"temperature": 0}, **request, prompt=request["prompt_ids"])  # the API's is 1, if nothing is said
         del body["prompt_ids"], body["id"]
         call = urllib.request.Request("http://127.0.0.1:%d/v1/completions" % server.port, data=json.dumps(body).encode(),
                                       headers={"Content-Type": "application/json"})
