@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "actors/dispatcher/state.h"
+#include "actors/scheduler/held_text.h"
 
 namespace troupe::actors {
 namespace {
@@ -135,12 +136,23 @@ void DispatcherCore::State::free_client(const RequestId& id) {
   remember_ended(id.client);
 }
 
+void DispatcherCore::State::take_client_back(const RequestId& id) {
+  const auto [it, free] = live.try_emplace(id.client, id.generation);
+  if (free) return forget_ended(id.client);
+  const std::uint64_t older = std::min(it->second, id.generation), newer = std::max(it->second, id.generation);
+  displaced.emplace(id.client, older);
+  it->second = newer;
+}
+
 void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
   Finish& f = finishes.emplace_back();
   f.request = e.id;
   f.reason = reason;
   f.usage = {static_cast<std::uint32_t>(e.request->prompt.size()), static_cast<std::uint32_t>(e.output.size()), 0};
   f.seed = e.seed;
+  f.text_begin = static_cast<std::uint32_t>(finish_text.size());
+  finish_text += held_text(model, *e.request, e.output);
+  f.text_size = static_cast<std::uint32_t>(finish_text.size()) - f.text_begin;
   f.error = std::move(error);
   f.attempt = e.attempt;
   f.other_arithmetic = e.other_arithmetic;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "actors/scheduler/text_stream.h"
 #include "tests/sim/world.h"
 
 namespace troupe::sim {
@@ -121,6 +122,12 @@ void World::end(const Finish& f, std::string_view text) {
   if (s.finish) broken("R5: a second end of " + label(f.request));
   s.text += text;
   s.finish = f;
+  if (f.reason != FinishReason::stop && f.reason != FinishReason::length && model_.tokens) {
+    std::string bytes, all;  // whoever ends it, nothing stays held back
+    for (const Token id : s.tokens) bytes += model_.tokens->text(id);
+    actors::append_utf8(bytes, true, all);
+    if (s.text != all) broken("R5: " + label(f) + ": not all the text of its tokens was delivered, \"" + s.text + "\" of \"" + all + "\"");
+  }
   if (a->expected == nullptr || (f.reason != FinishReason::stop && f.reason != FinishReason::length)) return;
   if (a->tokens != a->expected->tokens.size() || f.reason != a->expected->finish->reason || s.text != a->expected->text)
     broken("R1: " + label(f) + ": undisturbed it is " + label(*a->expected->finish));
