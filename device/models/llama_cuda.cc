@@ -51,6 +51,8 @@ class LlamaOnCuda final : public LlamaCudaModel {
   }
   void fed_step_settled(Ticket ticket) override;
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override;
+  Result<AdapterImage> read_adapter(std::uint32_t slot) override;
+  Result<void> load_adapter_image(std::uint32_t slot, const AdapterImage& image) override;
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
   std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(caches_.kv) / caches_.kv.n_blocks; }
@@ -193,6 +195,17 @@ Result<void> LlamaOnCuda::load_adapter(std::uint32_t slot, const std::string& pa
   TROUPE_TRY(const auto adapter, LoraAdapter::open(path, config_));
   TROUPE_TRY(driver_.bind_thread());
   return adapters_.upload(slot, adapter, [this](std::span<const UploadPiece> pieces) { return upload(driver_, pieces); });
+}
+
+Result<void> LlamaOnCuda::load_adapter_image(std::uint32_t slot, const AdapterImage& image) {
+  TROUPE_TRY(const auto adapter, LoraAdapter::from_image(image.bytes, "an adapter of another replica", config_));
+  TROUPE_TRY(driver_.bind_thread());
+  return adapters_.upload(slot, adapter, [this](std::span<const UploadPiece> pieces) { return upload(driver_, pieces); });
+}
+
+Result<AdapterImage> LlamaOnCuda::read_adapter(std::uint32_t slot) {
+  TROUPE_TRY(driver_.bind_thread());
+  return adapters_.read(slot, [this](std::span<const DownloadPiece> pieces) { return download(driver_, pieces); });
 }
 
 // The kernels are launched on the vendor's stream.

@@ -13,6 +13,7 @@
 #include "tools/bench/lora_bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
+#include "tools/bench/replica_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
 #include "tools/bench/trace_bench.h"
@@ -185,6 +186,11 @@ Result<void> bench_sampled(const std::string& path) {
   return bench_sampled(report, path);
 }
 
+Result<void> bench_several(const std::string& path) {
+  Report report;
+  return bench_replicas(report, path);
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -200,6 +206,7 @@ Result<void> bench(const std::string& json) {
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
     TROUPE_TRY(bench_sampled(report, model));
+    TROUPE_TRY(bench_replicas(report, model));
     if (std::filesystem::exists(kAdapters)) {
       TROUPE_TRY(bench_lora(report, model, kAdapters, threads()));
     }
@@ -227,12 +234,14 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench_adapters(args[1], args[2]);
   } else if (args.size() == 2 && args[0] == "--sampled") {
     done = troupe::tools::bench_sampled(args[1]);
+  } else if (args.size() == 2 && args[0] == "--replicas") {
+    done = troupe::tools::bench_several(args[1]);
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
     std::fputs(
         "usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
-        "       bench --sampled MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
+        "       bench --sampled MODEL | bench --replicas MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
         stderr);
     return 2;
   }
