@@ -6,7 +6,7 @@
 // position), R3 (no block is written that another sequence may still
 // read, and none went back that a row still reads), R4 (a ring slot has one user), R6 (a fed row reads the cell of the
 // row that it names), R7 (who may fail), R9 (what a step in flight names stays in the adapter table) and R12 (a copy on another
-// stream waits for an event that is recorded).
+// stream waits for an event that is recorded; steps of two streams have no sequence in common).
 //
 // What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once
@@ -77,6 +77,7 @@ class Witness {
     bool busy = false;       // from the launch until its result is out and its logits are read
     bool in_flight = false;  // until it has settled
     Ticket ticket;
+    std::uint32_t stream = kComputeStream;
     std::vector<OpenRow> rows;  // the first n_rows
     std::uint32_t n_rows = 0;
   };

@@ -105,7 +105,7 @@ struct Joined {
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
-  return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
+  return f(x.steps, x.decode_steps, x.steps_ahead, x.prefill_steps, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
            x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
