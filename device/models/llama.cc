@@ -125,11 +125,7 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
-  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
-  if (o.ssm_states <= o.max_depth) {
-    return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
-  }
-  o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
+  TROUPE_TRY(complete(o, c));
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
 
@@ -147,10 +143,7 @@ Result<void> LlamaOnHost::init() {
 
   caches_.kv = {nullptr, c.layers - c.recurrent_layers(), o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
   TROUPE_TRY(caches_.kv.data, memory_.get<std::byte>(kernels_->kv_bytes(caches_.kv)));
-  if (c.recurrent_layers() != 0) {
-    caches_.states = delta_states(c, o.ssm_states);
-    TROUPE_TRY(caches_.states.data, memory_.get<float>(caches_.states.floats()));
-  }
+  TROUPE_TRY(caches_.states, llama_states(memory_, c, o));
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
   TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));

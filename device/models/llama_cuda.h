@@ -27,17 +27,11 @@
 #include "device/model.h"
 #include "device/models/llama_step.h"
 #include "device/models/model_config.h"
+#include "device/models/step_graphs.h"
 #include "device/models/tensor_source.h"
 #include "messages/error.h"
 
 namespace troupe::device {
-
-struct GraphFigures {
-  std::uint64_t captured = 0;
-  std::uint64_t replayed = 0;
-  std::uint64_t evicted = 0;
-  std::uint64_t failed = 0;  // captures
-};
 
 class LlamaCudaModel : public ModelDeviceFeed {
  public:

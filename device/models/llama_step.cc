@@ -44,6 +44,13 @@ Result<void> check(const LlamaOptions& options) {
   return success();
 }
 
+Result<void> complete(LlamaOptions& o, const ModelConfig& config) {
+  o.context_limit = o.context_limit == 0 ? config.context : std::min(o.context_limit, config.context);
+  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
+  if (o.ssm_states > o.max_depth) return success();
+  return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
+}
+
 ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic) {
   std::set<std::string> formats;
   const auto add = [&](const kernels::Weight& w) { formats.insert(kernels::name(w.format)); };
@@ -88,6 +95,13 @@ Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptio
   kernels::BlockTables tables{nullptr, o.n_slots, (o.context_limit + o.block_size - 1) / o.block_size};
   TROUPE_TRY(tables.entries, memory.get<std::uint32_t>(static_cast<std::size_t>(o.n_slots) * tables.blocks_per_slot));
   return tables;
+}
+
+Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& o) {
+  if (config.recurrent_layers() == 0) return kernels::RecurrentStates{};
+  kernels::RecurrentStates states = delta_states(config, o.ssm_states);
+  TROUPE_TRY(states.data, memory.get<float>(states.floats()));
+  return states;
 }
 
 Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, const LlamaOptions& o) {

@@ -47,12 +47,18 @@ struct LlamaOptions {
 // bad_request: an option out of its range.
 Result<void> check(const LlamaOptions& options);
 
-// `options.context_limit` as the model runs it. The formats of its weights are appended to `arithmetic`.
+// Sets what the options leave to the model: context_limit and ssm_states. bad_request: fewer versions of recurrent state than one
+// sequence needs.
+Result<void> complete(LlamaOptions& options, const ModelConfig& config);
+
+// `options` as complete() left them. The formats of its weights are appended to `arithmetic`.
 ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic);
 
-// Errors of both: what alloc_device answers.
+// Errors of these three: what alloc_device answers.
 Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
 Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptions& options);
+// Of a model without recurrent layers: no memory.
+Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
 
 // Cell arrays that a step may name: the ring of the deepest pipeline, twice.
 inline std::size_t max_cell_arrays(const LlamaOptions& options) { return 2 * (std::size_t{options.max_depth} + 1); }
