@@ -34,7 +34,7 @@ namespace fake_cuda {
   X(cudaGetDeviceCount)                                                                                                                    \
   X(cudaSetDevice)                                                                                                                         \
   X(cudaDeviceGetAttribute)                                                                                                                \
-  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)                     \
+  X(cudaStreamCreateWithFlags) X(cudaStreamCreateWithPriority) X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)                     \
       X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) \
           X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
               X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
@@ -68,6 +68,9 @@ struct Fault {
 
 // Works off the streams, forgets all that is alive, all reports, faults and losses. Not while other threads call.
 void reset(const Options& options = {});
+// Of a stream that is alive; lower is served first, and the fake has no preference.
+inline constexpr int kGreatestPriority = -5;
+int priority(cudaStream_t stream);
 void inject(const Fault& fault);
 std::uint64_t calls(Call call);  // since the reset
 
