@@ -84,6 +84,7 @@ ModelInfo model_info(const ScriptedOptions& options) {
   info.max_rows = options.max_rows;
   info.max_step_tokens = options.max_step_tokens;
   info.max_logits_rows = options.max_logits_rows;
+  info.streams = options.prefill_stream ? 3 : 1;
   info.supports_device_token_feed = true;
   info.eos_ids = {options.eos()};
   info.tokens = token_table(options);
@@ -93,21 +94,53 @@ ModelInfo model_info(const ScriptedOptions& options) {
 }  // namespace
 
 struct ScriptedModel::State {
+  struct Lane;
   // A step between its enqueueing and its end. `phase` is set by the enqueueing thread (free -> queued) and by the
   // stream's (queued -> decoded -> free).
   struct Job {
     enum Phase : std::uint32_t { free, queued, decoded };
     std::atomic<std::uint32_t> phase{free};
     bool orphan = false;  // its argmax could not be enqueued: free once it is decoded
-    State* state = nullptr;
+    Lane* lane = nullptr;
     StepView step;
     TimeNs end = 0;  // the programmed one
     bool failed = false;
     ScriptedTimes* times = nullptr;
   };
 
-  State(Driver& d, ScriptedOptions o) : driver(d), options(std::move(o)), info(model_info(options)), jobs(options.max_depth + 1) {
-    for (Job& job : jobs) job.state = this;
+  // A stream, and whether a function of ours runs on it.
+  struct Place {
+    Stream stream = 0;
+    std::atomic<bool> running{false};
+  };
+  // What the steps of one stream work in; its order keeps them apart.
+  struct Lane : Place {
+    State* state = nullptr;
+    Buffer outputs;   // RowOutput [max_rows]
+    Buffer readback;  // Readback [max_rows]
+    Buffer logits;    // float [max_logits_rows][vocab]
+    std::vector<Job> jobs;
+    std::uint64_t settled = 0;
+
+    Result<void> init(State& of) {
+      state = &of;
+      const ScriptedOptions& o = of.options;
+      jobs = std::vector<Job>(o.max_depth + 1);
+      for (Job& job : jobs) job.lane = this;
+      TROUPE_TRY(outputs.alloc(of.driver, o.max_rows * sizeof(RowOutput)));
+      TROUPE_TRY(readback.alloc(of.driver, o.max_rows * sizeof(Readback)));
+      return logits.alloc(of.driver, std::size_t{o.max_logits_rows} * o.vocab * sizeof(float));
+    }
+    Job* take_job() {
+      for (Job& job : jobs) {
+        const std::uint32_t phase = job.phase.load(std::memory_order_acquire);
+        if (phase == Job::free || (phase == Job::decoded && job.orphan)) return &job;
+      }
+      return nullptr;
+    }
+  };
+
+  State(Driver& d, ScriptedOptions o) : driver(d), options(std::move(o)), info(model_info(options)) {
     log.resize(options.log_steps);
     blocks_per_slot = (options.context + options.block_size - 1) / options.block_size;
   }
@@ -116,19 +149,15 @@ struct ScriptedModel::State {
   const ScriptedOptions options;
   const ModelInfo info;
   std::uint32_t blocks_per_slot = 0;
-  Buffer kv;        // uint64 [kv_blocks][block_size]
-  Buffer tables;    // BlockId + 1 [n_slots][blocks_per_slot]; 0 = no block
-  Buffer outputs;   // RowOutput [max_rows]; the stream's order keeps steps apart
-  Buffer readback;  // Readback [max_rows]
-  Buffer logits;    // float [max_logits_rows][vocab]
-  Event passed = 0;    // of the destructor
-  Stream stream = 0;   // of the last step
-  std::vector<Job> jobs;
+  Buffer kv;         // uint64 [kv_blocks][block_size]
+  Buffer tables;     // BlockId + 1 [n_slots][blocks_per_slot]; 0 = no block
+  Event passed = 0;  // of the destructor
+  Lane compute, prefill;
+  std::unique_ptr<Aside> aside;  // the feed of `prefill`
+  Place copying;                 // which may be on the compute stream
   std::vector<ScriptedTimes> log;
   std::size_t logged = 0;
-  std::uint64_t settled = 0;
   std::atomic<bool> released{false};
-  std::atomic<bool> running{false};
   CopyQueue<State> copies{*this};
 
   const ScriptedFault* fault(ScriptedFault::Kind kind, std::uint64_t step, std::uint32_t row = 0) const {
@@ -138,15 +167,20 @@ struct ScriptedModel::State {
     return nullptr;
   }
 
-  // Under `running`, as the steps' functions are.
+  // Under `copying`, as the steps' functions are under their lanes. A block may be written meanwhile, behind the positions that the
+  // copy is for.
   void read_block(BlockId block, std::byte* to) { copy_block(to, kv_block(block)); }
   void write_block(BlockId block, std::byte* from) { copy_block(kv_block(block), from); }
   std::byte* kv_block(BlockId block) const { return reinterpret_cast<std::byte*>(kv.as<std::uint64_t>() + std::size_t{block} * options.block_size); }
   std::size_t kv_block_bytes() const { return options.block_size * sizeof(std::uint64_t); }
-  void copy_block(std::byte* to, const std::byte* from) {
-    running.store(true, std::memory_order_relaxed);
-    std::memcpy(to, from, kv_block_bytes());
-    running.store(false, std::memory_order_release);
+  void copy_block(std::byte* to, std::byte* from) {
+    copying.running.store(true, std::memory_order_relaxed);
+    auto* const out = reinterpret_cast<std::uint64_t*>(to);
+    auto* const in = reinterpret_cast<std::uint64_t*>(from);
+    for (std::uint32_t i = 0; i < options.block_size; ++i) {
+      std::atomic_ref(out[i]).store(std::atomic_ref(in[i]).load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
+    copying.running.store(false, std::memory_order_release);
   }
 
   std::uint64_t* at(std::uint32_t slot, std::uint32_t position) const {
@@ -194,7 +228,7 @@ struct ScriptedModel::State {
       state = scripted_state(state, out.input, row.adapter_slot);
       std::uint64_t* to = at(row.slot, row.position + i);
       if (to == nullptr) return false;
-      *to = state;
+      std::atomic_ref(*to).store(state, std::memory_order_relaxed);
     }
     std::uint64_t sum = 0;
     if (options.attention && row.wants_token) {
@@ -222,7 +256,7 @@ struct ScriptedModel::State {
       tables.as<std::uint32_t>()[std::size_t{d.slot} * blocks_per_slot + d.index] = d.block + 1;
     }
     for (std::size_t i = 0; i < step.rows.size(); ++i) {
-      if (!decode_row(step, step.rows[i], outputs.as<RowOutput>()[i])) {
+      if (!decode_row(step, step.rows[i], job.lane->outputs.as<RowOutput>()[i])) {
         job.failed = true;
         return ErrorCode::bad_plan;
       }
@@ -235,8 +269,8 @@ struct ScriptedModel::State {
     auto* cells = reinterpret_cast<Cell*>(step.cells);
     for (std::uint32_t i = 0; !job.failed && i < step.rows.size(); ++i) {
       const DeviceRow& row = step.rows[i];
-      const RowOutput& out = outputs.as<RowOutput>()[i];
-      Readback& back = readback.as<Readback>()[i];
+      const RowOutput& out = job.lane->outputs.as<RowOutput>()[i];
+      Readback& back = job.lane->readback.as<Readback>()[i];
       back = {.input = out.input, .id = 0, .status = out.status, .tag = step.tag};
       const bool nan = fault(ScriptedFault::Kind::nan_row, step.ticket.step, i) != nullptr;
       if (row.wants_token && out.status == CellStatus::ok) {
@@ -247,7 +281,7 @@ struct ScriptedModel::State {
       }
       cells[i] = {.id = back.id, .tag = step.tag, .status = back.status};
       if (row.logits_row != DeviceRow::kNone) {
-        const std::span<float> to(logits.as<float>() + std::size_t{row.logits_row} * options.vocab, options.vocab);
+        const std::span<float> to(job.lane->logits.as<float>() + std::size_t{row.logits_row} * options.vocab, options.vocab);
         if (nan) {
           std::fill(to.begin(), to.end(), std::numeric_limits<float>::quiet_NaN());
         } else {
@@ -270,45 +304,39 @@ struct ScriptedModel::State {
 
   static ErrorCode run_decode(void* context) {
     Job& job = *static_cast<Job*>(context);
-    State& state = *job.state;
-    state.running.store(true, std::memory_order_relaxed);
-    const ErrorCode code = state.decode(job);
+    Lane& lane = *job.lane;
+    lane.running.store(true, std::memory_order_relaxed);
+    const ErrorCode code = lane.state->decode(job);
     job.phase.store(Job::decoded, std::memory_order_release);
-    state.running.store(false, std::memory_order_release);
+    lane.running.store(false, std::memory_order_release);
     return code;
   }
 
   static ErrorCode run_argmax(void* context) {
     Job& job = *static_cast<Job*>(context);
-    State& state = *job.state;
-    state.running.store(true, std::memory_order_relaxed);
-    state.argmax(job);
+    Lane& lane = *job.lane;
+    lane.running.store(true, std::memory_order_relaxed);
+    lane.state->argmax(job);
     job.phase.store(Job::free, std::memory_order_release);
-    state.running.store(false, std::memory_order_release);
+    lane.running.store(false, std::memory_order_release);
     return ErrorCode::none;
   }
 
-  // Waits until the stream has passed everything that was enqueued. A stream that is gone had nothing left; on a lost
+  // Waits until the streams have passed everything that was enqueued. A stream that is gone had nothing left; on a lost
   // device nothing but a function that runs now still touches this.
   void quiesce() {
     released.store(true, std::memory_order_release);
     released.notify_all();
-    for (;;) {
-      const auto recorded = driver.record_event(passed, stream);
-      if (!recorded.has_error()) (void)driver.event_synchronize(passed);
-      if (!recorded.has_error() || recorded.error().code != ErrorCode::overloaded) break;
-      std::this_thread::yield();
+    for (Place* place : std::initializer_list<Place*>{&compute, &prefill, &copying}) {
+      while (place->stream != 0) {
+        const auto recorded = driver.record_event(passed, place->stream);
+        if (!recorded.has_error()) (void)driver.event_synchronize(passed);
+        if (!recorded.has_error() || recorded.error().code != ErrorCode::overloaded) break;
+        std::this_thread::yield();
+      }
+      while (place->running.load(std::memory_order_acquire)) std::this_thread::yield();
     }
-    while (running.load(std::memory_order_acquire)) std::this_thread::yield();
     (void)driver.destroy_event(passed);
-  }
-
-  Job* take_job() {
-    for (Job& job : jobs) {
-      const std::uint32_t phase = job.phase.load(std::memory_order_acquire);
-      if (phase == Job::free || (phase == Job::decoded && job.orphan)) return &job;
-    }
-    return nullptr;
   }
 
   Result<void> check(const StepView& step) const {
@@ -341,6 +369,65 @@ struct ScriptedModel::State {
     if (tokens > options.max_step_tokens) return bad("more tokens than max_step_tokens");
     return success();
   }
+
+  Result<DevicePtr> enqueue(Lane& lane, const StepView& step, Stream stream) {
+    TROUPE_TRY(check(step));
+    Job* job = lane.take_job();
+    if (job == nullptr) {
+      return Error{ErrorCode::overloaded, "scripted model: more steps are enqueued than max_depth + 1; await one first"};
+    }
+    job->orphan = false;
+    job->failed = false;
+    job->step = step;
+    job->times = nullptr;
+    if (&lane == &compute && logged < log.size()) {
+      job->times = &log[logged];
+      *job->times = {.step = step.ticket.step, .enqueued = clock_ns()};
+    }
+    job->phase.store(Job::queued, std::memory_order_relaxed);
+    lane.stream = stream;
+    if (auto done = driver.enqueue_host_function({&State::run_decode, job}, stream); done.has_error()) {
+      job->phase.store(Job::free, std::memory_order_relaxed);
+      return done.error();
+    }
+    if (job->times != nullptr) ++logged;
+    return reinterpret_cast<DevicePtr>(job);
+  }
+
+  Result<void> enqueue_argmax(Lane& lane, DevicePtr from, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
+    auto* job = reinterpret_cast<Job*>(from);
+    if (job < lane.jobs.data() || job >= lane.jobs.data() + lane.jobs.size() || job->step.ticket != step.ticket) {
+      return Error{ErrorCode::bad_plan, "scripted model: argmax_batch_to_feed of a step that decode_batch_fed did not return"};
+    }
+    if (auto done = driver.enqueue_host_function({&State::run_argmax, job}, stream); done.has_error()) {
+      job->orphan = true;
+      return done.error();
+    }
+    std::uint32_t n_logits = 0;
+    for (const DeviceRow& row : step.rows) {
+      if (row.logits_row != DeviceRow::kNone) n_logits = std::max(n_logits, row.logits_row + 1);
+    }
+    TROUPE_TRY(driver.copy_d2h_async(dst.rows, lane.readback.ptr(), step.rows.size() * sizeof(Readback), stream));
+    TROUPE_TRY(driver.copy_d2h_async(dst.logits, lane.logits.ptr(), std::size_t{n_logits} * options.vocab * sizeof(float), stream));
+    return driver.record_event(event, stream);
+  }
+};
+
+// The feed of the prefill stream.
+class ScriptedModel::Aside final : public ModelDeviceFeed {
+ public:
+  explicit Aside(State& state) : s_(state) {}
+  const ModelInfo& info() const override { return s_.info; }
+  std::size_t cells_bytes() const override { return s_.options.max_rows * sizeof(Cell); }
+  bool supports_device_token_feed() const override { return true; }
+  Result<DevicePtr> decode_batch_fed(const StepView& step, Stream stream) override { return s_.enqueue(s_.prefill, step, stream); }
+  Result<void> argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) override {
+    return s_.enqueue_argmax(s_.prefill, logits, step, dst, event, stream);
+  }
+  void fed_step_settled(Ticket) override { ++s_.prefill.settled; }
+
+ private:
+  State& s_;
 };
 
 ScriptedModel::ScriptedModel(std::unique_ptr<State> state) : s_(std::move(state)) {}
@@ -353,9 +440,11 @@ Result<std::unique_ptr<ScriptedModel>> ScriptedModel::load(Driver& driver, Scrip
   const ScriptedOptions& o = state->options;
   TROUPE_TRY(state->kv.alloc(driver, std::size_t{o.kv_blocks} * o.block_size * sizeof(std::uint64_t)));
   TROUPE_TRY(state->tables.alloc(driver, std::size_t{o.n_slots} * state->blocks_per_slot * sizeof(std::uint32_t)));
-  TROUPE_TRY(state->outputs.alloc(driver, o.max_rows * sizeof(RowOutput)));
-  TROUPE_TRY(state->readback.alloc(driver, o.max_rows * sizeof(Readback)));
-  TROUPE_TRY(state->logits.alloc(driver, std::size_t{o.max_logits_rows} * o.vocab * sizeof(float)));
+  TROUPE_TRY(state->compute.init(*state));
+  if (o.prefill_stream) {
+    TROUPE_TRY(state->prefill.init(*state));
+    state->aside = std::make_unique<Aside>(*state);
+  }
   TROUPE_TRY(state->passed, driver.create_event());
   return std::unique_ptr<ScriptedModel>(new ScriptedModel(std::move(state)));
 }
@@ -363,7 +452,7 @@ Result<std::unique_ptr<ScriptedModel>> ScriptedModel::load(Driver& driver, Scrip
 const ModelInfo& ScriptedModel::info() const { return s_->info; }
 std::size_t ScriptedModel::cells_bytes() const { return s_->options.max_rows * sizeof(Cell); }
 const ScriptedOptions& ScriptedModel::options() const { return s_->options; }
-std::uint64_t ScriptedModel::settled() const { return s_->settled; }
+std::uint64_t ScriptedModel::settled() const { return s_->compute.settled + s_->prefill.settled; }
 std::span<const ScriptedTimes> ScriptedModel::times() const { return std::span(s_->log).first(s_->logged); }
 
 void ScriptedModel::release() {
@@ -374,58 +463,23 @@ void ScriptedModel::release() {
 std::size_t ScriptedModel::kv_block_bytes() const { return s_->kv_block_bytes(); }
 
 Result<void> ScriptedModel::copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
-  s_->stream = stream;
+  s_->copying.stream = stream;
   return s_->copies.enqueue(blocks, to, s_->kv_block_bytes(), s_->options.kv_blocks, &State::read_block, s_->driver, stream);
 }
 
 Result<void> ScriptedModel::copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
-  s_->stream = stream;
+  s_->copying.stream = stream;
   return s_->copies.enqueue(blocks, const_cast<void*>(from), s_->kv_block_bytes(), s_->options.kv_blocks, &State::write_block, s_->driver,
                             stream);
 }
 
-void ScriptedModel::fed_step_settled(Ticket) { ++s_->settled; }
+void ScriptedModel::fed_step_settled(Ticket) { ++s_->compute.settled; }
+ModelDeviceFeed* ScriptedModel::prefill_feed() { return s_->aside.get(); }
 
-Result<DevicePtr> ScriptedModel::decode_batch_fed(const StepView& step, Stream stream) {
-  TROUPE_TRY(s_->check(step));
-  State::Job* job = s_->take_job();
-  if (job == nullptr) {
-    return Error{ErrorCode::overloaded, "scripted model: more steps are enqueued than max_depth + 1; await one first"};
-  }
-  job->orphan = false;
-  job->failed = false;
-  job->step = step;
-  job->times = nullptr;
-  if (s_->logged < s_->log.size()) {
-    job->times = &s_->log[s_->logged];
-    *job->times = {.step = step.ticket.step, .enqueued = clock_ns()};
-  }
-  job->phase.store(State::Job::queued, std::memory_order_relaxed);
-  s_->stream = stream;
-  if (auto done = s_->driver.enqueue_host_function({&State::run_decode, job}, stream); done.has_error()) {
-    job->phase.store(State::Job::free, std::memory_order_relaxed);
-    return done.error();
-  }
-  if (job->times != nullptr) ++s_->logged;
-  return reinterpret_cast<DevicePtr>(job);
-}
+Result<DevicePtr> ScriptedModel::decode_batch_fed(const StepView& step, Stream stream) { return s_->enqueue(s_->compute, step, stream); }
 
 Result<void> ScriptedModel::argmax_batch_to_feed(DevicePtr logits, const StepView& step, ReadbackTarget dst, Event event, Stream stream) {
-  auto* job = reinterpret_cast<State::Job*>(logits);
-  if (job < s_->jobs.data() || job >= s_->jobs.data() + s_->jobs.size() || job->step.ticket != step.ticket) {
-    return Error{ErrorCode::bad_plan, "scripted model: argmax_batch_to_feed of a step that decode_batch_fed did not return"};
-  }
-  if (auto done = s_->driver.enqueue_host_function({&State::run_argmax, job}, stream); done.has_error()) {
-    job->orphan = true;
-    return done.error();
-  }
-  std::uint32_t n_logits = 0;
-  for (const DeviceRow& row : step.rows) {
-    if (row.logits_row != DeviceRow::kNone) n_logits = std::max(n_logits, row.logits_row + 1);
-  }
-  TROUPE_TRY(s_->driver.copy_d2h_async(dst.rows, s_->readback.ptr(), step.rows.size() * sizeof(Readback), stream));
-  TROUPE_TRY(s_->driver.copy_d2h_async(dst.logits, s_->logits.ptr(), std::size_t{n_logits} * s_->options.vocab * sizeof(float), stream));
-  return s_->driver.record_event(event, stream);
+  return s_->enqueue_argmax(s_->compute, logits, step, dst, event, stream);
 }
 
 }  // namespace troupe::device
