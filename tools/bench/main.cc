@@ -13,6 +13,7 @@
 #include "tools/bench/lora_bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
+#include "tools/bench/prefill_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
 #include "tools/bench/trace_bench.h"
@@ -185,6 +186,11 @@ Result<void> bench_sampled(const std::string& path) {
   return bench_sampled(report, path);
 }
 
+Result<void> bench_prompts() {
+  Report report;
+  return bench_prefill(report);
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -196,6 +202,7 @@ Result<void> bench(const std::string& json) {
   TROUPE_TRY(bench_loop(report));
   TROUPE_TRY(bench_idle(report));
   TROUPE_TRY(bench_counts(report));
+  TROUPE_TRY(bench_prefill(report));
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
@@ -221,6 +228,8 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
   } else if (args.size() == 1 && args[0] == "--trace") {
     done = troupe::tools::bench_recording();
+  } else if (args.size() == 1 && args[0] == "--prefill") {
+    done = troupe::tools::bench_prompts();
   } else if (args.size() == 3 && args[0] == "--loop") {
     done = troupe::tools::bench_loop_rounds(number(args[1]), number(args[2]));
   } else if (args.size() == 3 && args[0] == "--lora") {
@@ -231,7 +240,7 @@ int main(int argc, char** argv) {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
     std::fputs(
-        "usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
+        "usage: bench [--json FILE] | bench --trace | bench --prefill | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
         "       bench --sampled MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
         stderr);
     return 2;
