@@ -3,26 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "actors/runtime.h"
-#include "device/host/driver.h"
-#include "device/models/scripted.h"
-
 namespace troupe::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::uint64_t kDecoding = 8;         // requests
-constexpr std::uint32_t kPrompt = 400;         // tokens, 100 ms of prefill
-constexpr TimeNs kStep = 2'000'000;            // a step without tokens
-constexpr TimeNs kToken = 245'000;             // 100 ms = kStep + 400 * kToken
-constexpr std::uint32_t kPrompts = 5;          // one after the other
 
 struct Figures {
   double decode_step_ms = 0;   // median gap while no prompt is prefilled
@@ -75,43 +66,30 @@ Request make_request(std::uint64_t client, std::uint32_t prompt, std::uint32_t t
   return r;
 }
 
-Result<Figures> run(std::uint32_t streams) {
-  device::ScriptedOptions script;
-  script.context = 4096;
-  script.kv_blocks = 4096;
-  script.attention = false;
-  script.prefill_stream = true;
-  script.step_ns = kStep;
-  script.token_ns = kToken;
-  auto driver = device::make_host_driver();
-  TROUPE_TRY(auto model, device::ScriptedModel::load(*driver, script));
-  RuntimeOptions options;
-  options.streams = streams;
-  TROUPE_TRY(auto runtime, Runtime::start(options, std::move(driver), std::move(model)));
-
+Result<Figures> run(const PrefillBench& bench, std::uint32_t streams) {
+  TROUPE_TRY(auto runtime, bench.start(streams));
   Times times;
   const auto submit = [&](const Request& r) -> Result<void> {
     if (const auto id = runtime->submit(r, times.of(r.client)); !id) return id.error();
     return success();
   };
   const Error failed{ErrorCode::internal, "a request of the benchmark did not run to its length"};
-  for (std::uint64_t client = 1; client <= kDecoding; ++client) {
-    TROUPE_TRY(submit(make_request(client, 1, 3000)));
+  for (std::uint64_t client = 1; client <= bench.decoding; ++client) {
+    TROUPE_TRY(submit(make_request(client, 1, bench.tokens)));
   }
   constexpr std::uint64_t kWatched = 1;
-  constexpr std::size_t kWarm = 60, kBetween = 30;
-  if (!times.wait(kWatched, kWarm)) return failed;
+  if (!times.wait(kWatched, bench.warm)) return failed;
   Figures out;
   std::vector<double> gaps, longest, firsts;
   const auto warm = times.at(kWatched);
-  for (std::size_t i = kWarm / 2; i < warm.size(); ++i) gaps.push_back(ms(warm[i] - warm[i - 1]));
-  for (std::uint64_t k = 1; k <= kPrompts; ++k) {
-    const std::uint64_t client = kDecoding + k;
+  for (std::size_t i = bench.warm / 2; i < warm.size(); ++i) gaps.push_back(ms(warm[i] - warm[i - 1]));
+  for (std::uint64_t k = 1; k <= bench.prompts; ++k) {
+    const std::uint64_t client = bench.decoding + k;
     const auto begin = Clock::now();
-    TROUPE_TRY(submit(make_request(client, kPrompt, 1)));
+    TROUPE_TRY(submit(make_request(client, bench.prompt, 1)));
     if (!times.wait(client, 1)) return failed;
     const auto first = times.at(client)[0];
-    if (!times.wait(kWatched, times.at(kWatched).size() + kBetween)) return failed;
+    if (!times.wait(kWatched, times.at(kWatched).size() + bench.warm / 2)) return failed;
     double most = 0;
     const auto tokens = times.at(kWatched);
     for (std::size_t i = 1; i < tokens.size(); ++i)
@@ -119,7 +97,7 @@ Result<Figures> run(std::uint32_t streams) {
     longest.push_back(most);
     firsts.push_back(ms(first - begin));
   }
-  for (std::uint64_t client = 1; client <= kDecoding; ++client) (void)runtime->cancel(client);
+  for (std::uint64_t client = 1; client <= bench.decoding; ++client) (void)runtime->cancel(client);
   (void)runtime->drain(std::chrono::seconds(10));
   TROUPE_TRY(runtime->stop());
   return Figures{median(gaps), median(longest), median(firsts)};
@@ -127,10 +105,10 @@ Result<Figures> run(std::uint32_t streams) {
 
 }  // namespace
 
-Result<void> bench_prefill(Report& report) {
-  report.section(fmt::format("{} requests decode, and a prompt of {} tokens comes: 100 ms of prefill on a scripted device", kDecoding, kPrompt));
+Result<void> bench_prefill(Report& report, const PrefillBench& bench) {
+  report.section(fmt::format("{} requests decode, and a prompt of {} tokens comes", bench.decoding, bench.prompt));
   for (const std::uint32_t streams : {2u, 3u}) {
-    TROUPE_TRY(const auto figures, run(streams));
+    TROUPE_TRY(const auto figures, run(bench, streams));
     const std::string name = streams == 3 ? "prefill on a stream of its own, " : "one stream for steps, ";
     report.add(name + "gap of decode rows without a prompt", figures.decode_step_ms, "ms");
     report.add(name + "longest gap while the prompt is prefilled", figures.longest_gap_ms, "ms");

@@ -1,13 +1,27 @@
-// What a long prompt does to the requests that decode while it is prefilled: their inter-token gaps, on a scripted device whose steps
-// take a programmed time, with prefill on the compute stream and on one of its own. The two streams of that device do not slow each
-// other down, so it shows what waits for what, and not what a GPU gives. Blocks until all is done.
+// What a long prompt does to the requests that decode while it is prefilled: their inter-token gaps, with prefill on the compute stream
+// and on one of its own, in one run. Blocks until all is done.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "actors/runtime.h"
 #include "messages/error.h"
 #include "tools/bench/report.h"
 
 namespace troupe::tools {
 
-Result<void> bench_prefill(Report& report);
+struct PrefillBench {
+  std::uint32_t decoding = 8;   // requests that do, each to `tokens`
+  std::uint32_t tokens = 3000;
+  std::uint32_t warm = 60;      // tokens before the first prompt, and so many between two: half of it
+  std::uint32_t prompt = 400;   // tokens of each
+  std::uint32_t prompts = 5;    // one after the other
+  // Of RuntimeOptions::streams 2 and 3.
+  std::function<Result<std::unique_ptr<Runtime>>(std::uint32_t streams)> start;
+};
+
+Result<void> bench_prefill(Report& report, const PrefillBench& bench);
 
 }  // namespace troupe::tools
