@@ -149,13 +149,19 @@ template <class I> auto inspect(I& f, RowSample& x) {
   return f(x.row, x.output_index, x.seed, x.prompt_length, x.temperature, x.top_k, x.top_p, x.min_p, x.repetition_penalty, x.presence_penalty,
            x.frequency_penalty, x.bias_begin, x.n_biases, x.bar_begin, x.n_bars, x.history_begin, x.n_history, x.n_best, x.logprobs_row);
 }
-template <class I> auto inspect(I& f, StepPlan& x) { return f(x.ticket, x.effects, x.rows, x.tokens, x.samples, x.biases, x.stream); }
+template <class I>
+auto inspect(I& f, StepPlan& x) {
+  return f(x.ticket, x.effects, x.rows, x.tokens, x.samples, x.biases, x.stream);
+}
 template <class I> auto inspect(I& f, TableDelta& x) { return f(x.slot, x.index, x.block); }
 template <class I> auto inspect(I& f, DeviceRow& x) {
   return f(x.slot, x.position, x.n_tokens, x.source, x.index, x.feed_cells, x.feed_tag, x.mask, x.adapter_slot, x.wants_token, x.sampled,
            x.logits_row, x.state_in, x.state_out);
 }
-template <class I> auto inspect(I& f, SlotHandles& x) { return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload, x.stream); }
+template <class I>
+auto inspect(I& f, SlotHandles& x) {
+  return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload, x.stream);
+}
 template <class I> auto inspect(I& f, LaunchedStep& x) { 
   return f(x.ticket, x.slot, x.n_tokens, x.n_logits, x.n_logprobs, x.deltas, x.rows, x.tokens, x.samples, x.biases);
  }

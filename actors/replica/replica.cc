@@ -135,8 +135,7 @@ void Replica::attach() {
       p.prefill_stream = system.spawn<PrefillStreamShell, caf::detached>(counts, driver_.get(), model_->prefill_feed(), ring, aside);
   } else {
     p.stream = system.spawn<StreamShell>(counts, stream);
-    if (aside != 0)
-      p.prefill_stream = system.spawn<PrefillStreamShell>(counts, driver_.get(), model_->prefill_feed(), ring, aside);
+    if (aside != 0) p.prefill_stream = system.spawn<PrefillStreamShell>(counts, driver_.get(), model_->prefill_feed(), ring, aside);
   }
   if (started_.copy_stream != 0) {
     p.copy_stream =

@@ -27,7 +27,8 @@ std::string RouterCore::check() const {
       if (row.ahead_blocks > q.table.size()) return "R8: more blocks are booked ahead for " + label(row.seq) + " than it has";
     }
   }
-  if (in_flight != s.in_flight || in_flight != s.in_flight_on[kComputeStream] + s.in_flight_on[kPrefillStream]) return "R4: the tickets in flight are miscounted";
+  if (in_flight != s.in_flight || in_flight != s.in_flight_on[kComputeStream] + s.in_flight_on[kPrefillStream])
+    return "R4: the tickets in flight are miscounted";
   if (auto wrong = s.check_states(s_->count_states); !wrong.empty()) return wrong;
   if (auto wrong = s.check_places(s_->count_copies); !wrong.empty()) return wrong;
   for (std::size_t i = 0; i < s.sequences.size(); ++i) {

@@ -218,8 +218,9 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   if (answer.error.code == ErrorCode::none) {
     RingSlot* slot = s.pick_slot(plan);
     if (slot == nullptr) {
-      answer.error = device_error(DeviceError::Phase::launch, ErrorCode::ring_exhausted,
-                                  "all " + std::to_string(s.ring.size() / s.streams) + " ring slots of the stream are in flight or unread (R4)");
+      answer.error =
+          device_error(DeviceError::Phase::launch, ErrorCode::ring_exhausted,
+                       "all " + std::to_string(s.ring.size() / s.streams) + " ring slots of the stream are in flight or unread (R4)");
     } else {
       Draft<LaunchedStep> step = s.steps.draft();
       answer.error = s.reserve(plan, *step, *slot);

@@ -134,9 +134,8 @@ bool SchedulerCore::State::may_plan(std::uint32_t stream) {
   if (pipeline.ring_blocked) return false;
   // With two steps queued, one of host rows alone gains nothing by queueing behind them: later it takes along the rows
   // whose tokens are still to be seen, instead of leaving them a step of their own each.
-  return pipeline.n < 2 || (stream == kComputeStream && std::any_of(running.begin(), running.end(), [&](std::uint32_t i) {
-                              return choose(live[i]) == RowChoice::feed;
-                            }));
+  return pipeline.n < 2 || (stream == kComputeStream && std::any_of(running.begin(), running.end(),
+                                                                    [&](std::uint32_t i) { return choose(live[i]) == RowChoice::feed; }));
 }
 
 // Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of

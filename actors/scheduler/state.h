@@ -164,7 +164,7 @@ struct SchedulerCore::State {
 
   std::array<Pipeline, kStepStreams> pipelines;
   std::uint64_t next_step = 1;
-  bool unanswered = false;                   // a launch whose Accepted has not come
+  bool unanswered = false;                     // a launch whose Accepted has not come
   std::uint32_t launched_on = kComputeStream;  // the newest one's stream
   std::vector<Sampling> samples;
   std::vector<Effect> effects;  // go with the next launch, in order

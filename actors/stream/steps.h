@@ -17,10 +17,11 @@ namespace troupe::actors {
 
 class Steps {
  public:
-  // With the ring slots [first_slot, first_slot + n_slots). `alone`: steps of no other stream run beside these. If they do, a step that failed half-way, and no event could be recorded
-  // behind, is the end of the device: nothing says when what is on the stream is over, and no order keeps it from the others' blocks.
-  Steps(device::Driver& driver, device::ModelDeviceFeed& model, std::shared_ptr<Counts> counts, std::uint32_t first_slot, std::uint32_t n_slots,
-        bool alone);
+  // With the ring slots [first_slot, first_slot + n_slots). `alone`: steps of no other stream run beside these. If they do, a step that
+  // failed half-way, and no event could be recorded behind, is the end of the device: nothing says when what is on the stream is over, and
+  // no order keeps it from the others' blocks.
+  Steps(device::Driver& driver, device::ModelDeviceFeed& model, std::shared_ptr<Counts> counts, std::uint32_t first_slot,
+        std::uint32_t n_slots, bool alone);
   void attach(const DeviceActor& device);
   void attach(device::Stream stream, std::vector<device::DevicePtr> cells);
 
@@ -47,9 +48,9 @@ class Steps {
   const std::uint32_t first_slot_;
   const bool alone_;
   device::Stream stream_ = 0;
-  bool bound_ = false;  // this actor's thread, to the device
+  bool bound_ = false;                        // this actor's thread, to the device
   std::vector<std::unique_ptr<Slot>> slots_;  // from first_slot_ on
-  std::vector<device::DevicePtr> cells_;  // by ring slot; steps in flight read it, so it never changes
+  std::vector<device::DevicePtr> cells_;      // by ring slot; steps in flight read it, so it never changes
   // Steps whose enqueueing failed half-way, and no event could be recorded behind it. They wait for the next step that has one.
   std::vector<Shared<LaunchedStep>> orphans_;
 };

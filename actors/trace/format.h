@@ -85,8 +85,8 @@ auto inspect(I& f, DispatcherConfig& x) {
 }
 template <class I>
 auto inspect(I& f, SchedulerConfig& x) {
-  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.replica, x.movable,
-           x.prefill_stream, x.fault);
+  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.replica,
+           x.movable, x.prefill_stream, x.fault);
 }
 template <class I>
 auto inspect(I& f, RouterConfig& x) {

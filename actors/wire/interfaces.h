@@ -106,12 +106,16 @@ struct Joined {
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
-  return f(x.steps, x.decode_steps, x.steps_ahead, x.prefill_steps, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
-           x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
+  return f(x.steps, x.decode_steps, x.steps_ahead, x.prefill_steps, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows,
+           x.stale_results, x.failed_rows, x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores,
+           x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
-template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream, x.cells, x.copy_stream, x.prefill_stream); }
+template <class I>
+auto inspect(I& f, DeviceStarted& x) {
+  return f(x.error, x.stream, x.cells, x.copy_stream, x.prefill_stream);
+}
 template <class I> auto inspect(I& f, StopDevice&) { return f(); }
 template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
 template <class I> auto inspect(I& f, PollEvents&) { return f(); }
@@ -188,7 +192,8 @@ template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::schedule
 template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
 template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
 template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
-template <> inline constexpr Sender kReceiver<PrefillStreamActor> = Sender::prefill_stream;
+template <>
+inline constexpr Sender kReceiver<PrefillStreamActor> = Sender::prefill_stream;
 template <> inline constexpr Sender kReceiver<CopyStreamActor> = Sender::copy_stream;
 template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
 template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;

@@ -91,8 +91,7 @@ Result<DevicePtr> CudaSteps::decode(const StepView& step, Stream stream) {
   return address(work_.scratch.logits);
 }
 
-Result<void> CudaSteps::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens,
-                                  Stream stream) {
+Result<void> CudaSteps::forward(const StepView& step, const StepShape& shape, std::uint32_t n_rows, std::uint32_t n_tokens, Stream stream) {
   kernels_->apply_changes(m_.tables, work_.param<kernels::TableChange>(m_.layout.lists(step).changes),
                           static_cast<std::uint32_t>(step.deltas.size()));
   kernels::FeedArgs feed;
@@ -120,9 +119,9 @@ Result<void> CudaSteps::forward(const StepView& step, const StepShape& shape, st
 
 // An error: not all of it was launched.
 Result<void> CudaSteps::layers(const kernels::FeedArgs& feed, std::uint32_t n_tokens, std::uint32_t n_outputs, std::uint32_t n_lora_runs,
-                                 Stream stream) {
-  llama_layers(*kernels_, m_.config, m_.weights, m_.inv_freq, work_.scratch, m_.caches, feed, {{lora_runs_.data(), n_lora_runs}, &m_.adapters},
-               n_tokens, n_outputs);
+                               Stream stream) {
+  llama_layers(*kernels_, m_.config, m_.weights, m_.inv_freq, work_.scratch, m_.caches, feed,
+               {{lora_runs_.data(), n_lora_runs}, &m_.adapters}, n_tokens, n_outputs);
   TROUPE_TRY(m_.driver.launched(stream));
   if (cublaslt_ == nullptr) return success();
   if (std::string failure = cublaslt_->take_failure(); !failure.empty()) return Error{ErrorCode::device_failed, std::move(failure)};

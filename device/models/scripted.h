@@ -12,8 +12,8 @@
 // enqueued than max_depth + 1). A block table without the block of a position that is read or written fails its step with
 // bad_plan.
 //
-// Threads: a stream for each feed, and one for copies; what model.h says. The destructor waits for the steps that are enqueued, and needs the driver
-// alive; it releases a step that hangs.
+// Threads: a stream for each feed, and one for copies; what model.h says. The destructor waits for the steps that are enqueued, and needs
+// the driver alive; it releases a step that hangs.
 #pragma once
 
 #include <memory>

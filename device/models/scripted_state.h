@@ -55,7 +55,10 @@ class Buffer {
     return success();
   }
   DevicePtr ptr() const { return ptr_; }
-  template <class T> T* as() const { return reinterpret_cast<T*>(ptr_); }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(ptr_);
+  }
 
  private:
   Driver* driver_ = nullptr;
@@ -148,7 +151,9 @@ struct ScriptedModel::State {
   // copy is for.
   void read_block(BlockId block, std::byte* to) { copy_block(to, kv_block(block)); }
   void write_block(BlockId block, std::byte* from) { copy_block(kv_block(block), from); }
-  std::byte* kv_block(BlockId block) const { return reinterpret_cast<std::byte*>(kv.as<std::uint64_t>() + std::size_t{block} * options.block_size); }
+  std::byte* kv_block(BlockId block) const {
+    return reinterpret_cast<std::byte*>(kv.as<std::uint64_t>() + std::size_t{block} * options.block_size);
+  }
   std::size_t kv_block_bytes() const { return options.block_size * sizeof(std::uint64_t); }
   void copy_block(std::byte* to, std::byte* from) {
     copying.running.store(true, std::memory_order_relaxed);
@@ -320,8 +325,7 @@ struct ScriptedModel::State {
     const auto bad = [](std::string what) { return Error{ErrorCode::bad_plan, "scripted model: " + std::move(what)}; };
     if (step.rows.size() > options.max_rows) return bad("more rows than max_rows");
     for (const TableDelta& d : step.deltas) {
-      if (d.slot >= options.n_slots || d.index >= blocks_per_slot ||
-          (d.block >= options.kv_blocks && d.block != kNoBlock))
+      if (d.slot >= options.n_slots || d.index >= blocks_per_slot || (d.block >= options.kv_blocks && d.block != kNoBlock))
         return bad("a table delta is out of range");
     }
     std::uint64_t tokens = 0;

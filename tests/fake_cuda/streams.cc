@@ -168,8 +168,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int dev
 namespace {
 
 cudaError_t create_stream(Entry& e, cudaStream_t* pStream, unsigned int flags, int priority, const char* call) {
-  if (flags != cudaStreamNonBlocking)
-    e.m.report(std::string(call) + ": the stream waits for the null stream: pass cudaStreamNonBlocking");
+  if (flags != cudaStreamNonBlocking) e.m.report(std::string(call) + ": the stream waits for the null stream: pass cudaStreamNonBlocking");
   auto stream = std::make_unique<CUstream_st>();
   stream->device = fake_cuda::this_thread().device;
   stream->priority = priority;

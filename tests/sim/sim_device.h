@@ -148,7 +148,7 @@ class SimDevice {
   kernels::ThreadPool threads_{1};
   kernels::Sample sample_{threads_};
   std::vector<std::vector<std::uint64_t>> staging_;  // by place
-  std::deque<Work> queue_, prefills_, copies_;  // the latter two: with a stream of their own
+  std::deque<Work> queue_, prefills_, copies_;       // the latter two: with a stream of their own
   std::vector<Mark> marks_;
   bool lost_ = false;
   struct Adapter {

@@ -12,10 +12,10 @@ constexpr std::size_t kMaxMailbox = 64;  // of one pair of actors (R11)
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
-  constexpr actors::Sender kSenders[] = {actors::Sender::runtime,   actors::Sender::dispatcher, actors::Sender::delivery,
-                                         actors::Sender::scheduler, actors::Sender::router,     actors::Sender::stream,
-                                         actors::Sender::device,    actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,      actors::Sender::loader,     actors::Sender::copy_stream,
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime,       actors::Sender::dispatcher, actors::Sender::delivery,
+                                         actors::Sender::scheduler,     actors::Sender::router,     actors::Sender::stream,
+                                         actors::Sender::device,        actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,          actors::Sender::loader,     actors::Sender::copy_stream,
                                          actors::Sender::prefill_stream};
   static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
@@ -267,8 +267,14 @@ void World::take_up(End to, const M& m) {
       if constexpr (std::is_same_v<M, Enqueue>) {
         const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
         send(to, own(Actor::device),
-             Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m),
-                   p.device.marks_end(*m.step), m.step->n_logprobs});
+             Watch{{},
+                   m.step->ticket,
+                   m.step->slot.slot,
+                   n_rows,
+                   m.step->n_logits,
+                   p.device.enqueue(m),
+                   p.device.marks_end(*m.step),
+                   m.step->n_logprobs});
       } else if constexpr (std::is_same_v<M, CopyBlocks>) {
         const DeviceError error = p.device.enqueue(m);
         p.unsafe = p.unsafe || (options_.device.prefill_stream && !m.out && error.phase == DeviceError::Phase::forward);

@@ -65,8 +65,13 @@ World::World(const WorldOptions& o)
       delivery_({o.replicas > 0, o.delivery_fault}) {
   const PartConfig c = part_config({0, 1});
   if (o.record && o.replicas == 0)
-    recorder_.begin(
-        {dispatcher_config(o), c.scheduler, c.router, {c.ring_slots, c.step_timeout, c.device.spill_places, c.device.prefill_stream ? c.ring_slots / 2 : 0}, c.lora, c.spill, model_});
+    recorder_.begin({dispatcher_config(o),
+                     c.scheduler,
+                     c.router,
+                     {c.ring_slots, c.step_timeout, c.device.spill_places, c.device.prefill_stream ? c.ring_slots / 2 : 0},
+                     c.lora,
+                     c.spill,
+                     model_});
   for (std::uint32_t i = 0; i < std::max(1u, o.replicas); ++i) add_part({i, 1});
 }
 

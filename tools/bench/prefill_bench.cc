@@ -16,9 +16,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Figures {
-  double decode_step_ms = 0;   // median gap while no prompt is prefilled
-  double longest_gap_ms = 0;   // from a prompt's submission to its first token: median over the prompts of the longest
-  double first_token_ms = 0;   // of a prompt, median
+  double decode_step_ms = 0;  // median gap while no prompt is prefilled
+  double longest_gap_ms = 0;  // from a prompt's submission to its first token: median over the prompts of the longest
+  double first_token_ms = 0;  // of a prompt, median
 };
 
 // When each request's tokens came.

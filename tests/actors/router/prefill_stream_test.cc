@@ -55,9 +55,7 @@ TEST_F(RouterTwoStreams, ASequenceIsOnOneAtATime) {
   EXPECT_EQ(launch_on(kComputeStream, 3, {host_row(a, 4)}), ErrorCode::none);
 }
 
-TEST_F(RouterTwoStreams, AStreamThatIsNotThereIsRefused) {
-  EXPECT_EQ(launch_on(2, 1, {host_row(open(1), 0)}), ErrorCode::bad_plan);
-}
+TEST_F(RouterTwoStreams, AStreamThatIsNotThereIsRefused) { EXPECT_EQ(launch_on(2, 1, {host_row(open(1), 0)}), ErrorCode::bad_plan); }
 
 TEST_F(RouterTwoStreams, BlocksWaitForTheStepThatNamesThem) {
   const SeqId a = open(1), b = open(2);

@@ -153,7 +153,8 @@ TEST(Scripted, HasAFeedForPrefillOnAStreamOfItsOwn) {
     const StepView v = rig.view(step, 2);
     const auto logits = aside->decode_batch_fed(v, prefill);
     ASSERT_FALSE(logits.has_error());
-    ASSERT_FALSE(aside->argmax_batch_to_feed(logits.value(), v, {rig.slots[2].rows, rig.slots[2].logits}, rig.slots[2].event, prefill).has_error());
+    ASSERT_FALSE(
+        aside->argmax_batch_to_feed(logits.value(), v, {rig.slots[2].rows, rig.slots[2].logits}, rig.slots[2].event, prefill).has_error());
   };
   std::vector<std::vector<Token>> histories;
   std::uint64_t ticket = 1;
