@@ -46,7 +46,9 @@ struct RuntimeOptions {
   std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;                  // a request with no more full KV blocks than that is computed again
-  std::uint32_t streams = 2;  // of the device, at most; the second, where the model takes one (CUDA), is for those copies, beside the steps
+  // Of the device, at most, where the model takes them (CUDA): the second is for those copies, beside the steps; the third for steps
+  // of prefill, beside those of decoding, with `depth` of them in flight as well.
+  std::uint32_t streams = 2;
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
   // Recording of messages. Of several replicas each has its own, and so has the front: FILE.front, FILE.r0 and so on, and

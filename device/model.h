@@ -53,6 +53,12 @@ class ModelDeviceFeed {
   // Page-locked bytes by which the model sends a step's parameters to its device; 0 = it needs none.
   virtual std::size_t upload_bytes() const { return 0; }
 
+  // The feed for steps of prefill on a stream of their own: the same weights, KV, block tables and adapters, and all that a step
+  // computes in apart. It is this model's and goes with it. Its actor calls decode_batch_fed, argmax_batch_to_feed,
+  // sample_batch_to_feed and fed_step_settled of it beside the calls of this one; rows of two steps in flight on the two streams have
+  // no sequence in common. Null: info().streams is below 3.
+  virtual ModelDeviceFeed* prefill_feed() { return nullptr; }
+
   // Whether decode_batch_fed and argmax_batch_to_feed work with rows fed on the device.
   virtual bool supports_device_token_feed() const { return false; }
 

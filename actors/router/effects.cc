@@ -59,7 +59,7 @@ void RouterCore::State::finish_release(RouterSequence& s) {
 DeviceError RouterCore::State::release(RouterSequence& s, EffectOutcome& outcome) {
   publish(s, s.settled_len);
   keep_checkpoint(s);
-  const bool fence = s.open_copies > 0 || (s.open_steps > 0 && config.fault != RouterFault::free_at_finish);
+  const bool fence = s.open_copies > 0 || is_named(s);
   ++(fence ? stats.releases_fenced : stats.releases_now);
   for (auto block = s.table.rbegin(); block != s.table.rend() - s.behind; ++block) {
     if (auto dropped = cache.drop(*block, fence); dropped.has_error())

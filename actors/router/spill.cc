@@ -258,9 +258,9 @@ void RouterCore::on(const CopyDone& m, TimeNs, RouterOutbox& out) {
   const bool tearing = s.life != State::Life::open;
   // Part of a copy that could not be enqueued whole may still run, and use the place's memory.
   const bool retire = m.error.code != ErrorCode::none && m.error.phase == DeviceError::Phase::forward;
-  // On another stream than the steps' it may write its blocks at any time, and nothing will say when it is over: no step is safe.
-  if (retire && p->use == SpillPlace::Use::copying_in && p->handles.order != 0 && s.config.fault != RouterFault::trust_half_copy)
-    s.lost = true;
+  // On another stream than a step's it may write its blocks at any time, and nothing will say when it is over: no step is safe.
+  const bool beside = p->handles.order != 0 || s.streams > 1;
+  if (retire && p->use == SpillPlace::Use::copying_in && beside && s.config.fault != RouterFault::trust_half_copy) s.lost = true;
   DeviceError error = m.error;
   if (error.code == ErrorCode::none && tearing) error = failed(ErrorCode::closed, "the router is torn down");
   if (p->use == SpillPlace::Use::copying_out) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,6 +30,7 @@ struct alignas(64) RouterSequence {
   std::uint32_t publish_at = kNever;  // the settled length at which publish() has something to do
   std::uint32_t open_steps = 0;       // tickets in flight that name it
   std::uint32_t slot = kNoSlot;       // kNoSlot: detached
+  std::uint32_t stream = kComputeStream;  // that they are on, or were last
   std::uint8_t open_copies = 0;       // saves that still have to read its blocks
   bool released = false;              // waits at its fence (R3)
   bool fenced = false;                // released with steps or copies in flight: its blocks are
@@ -103,9 +105,10 @@ struct OpenRow {
   bool whole_table = false;
 };
 
-// A block from behind a window, named by steps up to `step` that were in flight when it went back (R3).
+// A block from behind a window, named by steps of `stream` up to `step` that were in flight when it went back (R3).
 struct WindowFence {
   std::uint64_t step = 0;
+  std::uint32_t stream = kComputeStream;
   BlockId block = kNoBlock;
 };
 
@@ -182,6 +185,8 @@ struct RouterCore::State {
   std::vector<RouterSequence*> planned;  // of the plan that validate() passed, by row
   std::uint64_t last_step = 0;           // highest step number that was accepted
   std::uint32_t in_flight = 0;
+  std::array<std::uint32_t, kStepStreams> in_flight_on{};
+  std::uint32_t streams = 1;  // with a ring
   std::vector<SpillPlace> places;
   std::uint64_t next_copy = 1;
   std::uint64_t next_mark = 1;
@@ -223,6 +228,11 @@ struct RouterCore::State {
   void learn(RouterSequence& s, const OpenRow& row, const Readback& read);
   void publish(RouterSequence& s, std::uint32_t len);
   void publish_next(RouterSequence& s) const;
+  // Whether steps in flight may touch its blocks.
+  bool is_named(const RouterSequence& s) const {
+    if (config.fault == RouterFault::free_at_finish) return false;
+    return s.open_steps > 0 && !(config.fault == RouterFault::fence_one_stream && s.stream == kPrefillStream);
+  }
   DeviceError release(RouterSequence& s, EffectOutcome& outcome);
   void finish_release(RouterSequence& s);
 
@@ -289,8 +299,8 @@ struct RouterCore::State {
   // window.cc
   // Gives back what no row from position `len` on reads.
   void reclaim(RouterSequence& s, std::uint32_t len);
-  // Step `step` has settled: blocks from behind a window that it was the last to name are past their fence.
-  void settle_window(std::uint64_t step);
+  // The step has settled: blocks from behind a window that it was the last to name are past their fence.
+  void settle_window(std::uint64_t step, std::uint32_t stream);
 
   DeviceFacts facts() const;
 };

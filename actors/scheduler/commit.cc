@@ -62,7 +62,7 @@ void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const St
     sample.emplace(sample_batches.draft());
     (*sample)->ticket = result.ticket;
     (*sample)->logits = result.logits;
-    samples.push_back(result.ticket);
+    samples.push_back({result.ticket, settling_on});
   }
   SampleBatch& b = **sample;
   SampleRow s;

@@ -74,7 +74,7 @@ void SchedulerCore::State::restore_refused(Live* r, const Opened& m) {
 
 // Whether an answer is on its way after which there may be more free blocks.
 bool SchedulerCore::State::something_moves() const {
-  return n_pipeline > 0 || unanswered || applying > 0 || saves + restores > 0 || !effects.empty() ||
+  return in_flight() > 0 || unanswered || applying > 0 || saves + restores > 0 || !effects.empty() ||
          std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
 }
 

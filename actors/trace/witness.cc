@@ -249,6 +249,8 @@ void Witness::enqueue(const LaunchedStep& step) {
   }
   slot.busy = slot.in_flight = true;
   slot.ticket = step.ticket;
+  slot.stream = step.slot.stream;
+  if (slot.stream != plan_->stream) broken("R12: " + label(step) + " is not on the stream that it was planned for");
   slot.n_rows = 0;
   if (slot.rows.size() < step.rows.size()) slot.rows.resize(step.rows.size());
   for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
@@ -271,6 +273,10 @@ void Witness::enqueue(const LaunchedStep& step) {
     const std::uint64_t last = (std::uint64_t{d.position} + d.n_tokens + block_size_ - 1) / block_size_;
     if (last > s.table.size()) return broken("R3: " + at + " goes beyond the end of its block table");
     const auto end = static_cast<std::uint32_t>(last);
+    for (const Slot& open : ring_)
+      for (std::uint32_t k = 0; open.in_flight && open.stream != slot.stream && k < open.n_rows; ++k)
+        if (open.rows[k].seq == row.seq)
+          broken("R12: " + at + " runs beside " + label(open.ticket) + ", which is on another stream and names " + label(row.seq) + " too");
     s.launched = d.position + d.n_tokens;
     OpenRow& o = slot.rows[slot.n_rows++];
     o.seq = row.seq;

@@ -41,6 +41,7 @@ struct LlamaOptions {
   Gemm gemm = Gemm::own;                            // host: own
   std::string cublaslt;                             // the library's path; empty: where it is found
   std::uint32_t ssm_states = 0;                     // of a hybrid model: versions of recurrent state; 0 = depth + 1 for each slot
+  bool prefill_stream = false;                      // CUDA: it has a feed, and room, for steps of prefill on a stream of their own
   std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
 };
 

@@ -30,12 +30,27 @@ inline constexpr Call kCopyCalls[] = {Call::cudaSetDevice,       Call::cudaStrea
                                       Call::cudaFreeHost,        Call::cudaMemcpyAsync,
                                       Call::kernel_launch};
 
+// Those that a stream for prefill makes.
+inline constexpr Call kPrefillCalls[] = {Call::cudaSetDevice,
+                                         Call::cudaStreamCreateWithFlags,
+                                         Call::cudaStreamCreateWithPriority,
+                                         Call::cudaDeviceGetStreamPriorityRange,
+                                         Call::cudaStreamDestroy,
+                                         Call::cudaStreamQuery,
+                                         Call::cudaEventRecord,
+                                         Call::cudaEventQuery,
+                                         Call::cudaMemcpyAsync,
+                                         Call::cudaMallocAsync,
+                                         Call::cudaHostAlloc,
+                                         Call::kernel_launch};
+
 using Cell = std::tuple<Call, bool>;  // the call, sticky
 class CudaFault : public testing::TestWithParam<Cell> {
  protected:
   std::string model = kModel;
   // With files, there is a stream for copies too.
   bool spills = false;
+  bool prefill_stream = false;
   std::vector<Request> requests() const {
     std::vector<Request> out;
     // Prompts of 28 and 33 tokens fill the five blocks of 16 positions; when the first one's answer needs another, the second,
@@ -72,7 +87,10 @@ class CudaFault : public testing::TestWithParam<Cell> {
     {
       device::LoadOptions small = load();
       if (spills) small.kv_blocks = 5;
-      CudaRuntime on(model, small, spills ? spilling("faults") : RuntimeOptions{});
+      small.prefill_stream = prefill_stream;
+      RuntimeOptions options = spills ? spilling("faults") : RuntimeOptions{};
+      if (prefill_stream) options.streams = 3;
+      CudaRuntime on(model, small, options);
       if (on.started()) {
         if (!at_start) fake_cuda::inject(fault);
         for (const Request& r : requests()) (void)on.submit(r);

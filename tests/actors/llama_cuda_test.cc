@@ -75,6 +75,53 @@ TEST_F(CudaCopies, AWaitForAnEventThatIsNotRecordedShows) {
   EXPECT_GT(caught, 0u);
 }
 
+class CudaPrefillStream : public test::CudaWorkload {
+ protected:
+  static device::LoadOptions load() {
+    device::LoadOptions load = test::small_load(2);
+    load.prefill_stream = true;
+    return load;
+  }
+  static RuntimeOptions options(std::uint32_t streams) {
+    RuntimeOptions out;
+    out.streams = streams;
+    return out;
+  }
+};
+
+TEST_F(CudaPrefillStream, TheComputeStreamHasTheHigherPriorityAndNothingWaits) {
+  const Streams want = alone();
+  expect_same(want, run(2, 3, requests, load(), options(2)));
+  EXPECT_EQ(fake_cuda::calls(Call::cudaStreamCreateWithPriority), 0u);
+  expect_same(want, run(2, 3, requests, load(), options(3)));
+  EXPECT_EQ(fake_cuda::calls(Call::cudaStreamCreateWithPriority), 1u);
+  EXPECT_EQ(fake_cuda::calls(Call::cudaStreamWaitEvent), 0u);
+}
+
+// The first step's event cannot be recorded, nor can it behind what is on the stream. Alone the stream keeps its order, and the step is
+// done again; beside another, what is left of it might write the blocks of others at any time.
+TEST_F(CudaPrefillStream, AStepOfWhichNothingSaysWhenItIsOverEndsTheDevice) {
+  requests = {request(1)};
+  const Streams want = alone();
+  for (const std::uint32_t streams : {2u, 3u}) {
+    CudaRuntime on(kModel, load(), options(streams));
+    ASSERT_TRUE(on.started()) << on.error().what;
+    for (const std::uint64_t nth : {1u, 2u}) fake_cuda::inject({.call = Call::cudaEventRecord, .nth = nth, .error = cudaErrorInvalidValue});
+    ASSERT_TRUE(on.submit(requests[0]));
+    on.clients.wait_ended(1);
+    const test::Record record = on.clients.record(1);
+    EXPECT_EQ(record.wrong, "");
+    if (streams == 2) {
+      EXPECT_EQ(record.tokens, want.at(1));
+    } else {
+      EXPECT_TRUE(record.tokens.empty());
+      EXPECT_EQ(record.finish->error.code, ErrorCode::device_lost);
+      EXPECT_NE(record.finish->error.what.find("nothing says when"), std::string::npos) << record.finish->error.what;
+    }
+    EXPECT_TRUE(on.runtime->stop());
+  }
+}
+
 // One failed page-locked allocation, and nothing that follows is blamed for it (ninfer PR 45).
 TEST(CudaScenario, PinnedPoison) {
   const std::vector<Request> requests = {request(1), request(3)};
@@ -109,8 +156,16 @@ TEST_P(LlamaCudaFault, EndsEverythingOnce) { all_lives({1, 2, 7}); }
 using SpillCudaFault = test::SpillCudaFault;
 TEST_P(SpillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
 
+class PrefillCudaFault : public test::CudaFault {
+ protected:
+  PrefillCudaFault() { prefill_stream = true; }
+};
+
+TEST_P(PrefillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
+
 INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault, testing::Combine(testing::ValuesIn(test::kCopyCalls), testing::Bool()), test::cell_name);
 INSTANTIATE_TEST_SUITE_P(Table, LlamaCudaFault, testing::Combine(testing::ValuesIn(test::kAllCalls), testing::Bool()), test::cell_name);
+INSTANTIATE_TEST_SUITE_P(Table, PrefillCudaFault, testing::Combine(testing::ValuesIn(test::kPrefillCalls), testing::Bool()), test::cell_name);
 
 }  // namespace
 }  // namespace troupe

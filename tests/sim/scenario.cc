@@ -34,6 +34,7 @@ class Maker {
     const std::uint64_t h = seed * 0xD1342543DE82EF95u;
     s.world.device.copy_stream = s.world.device.spill_places > 0 && (h >> 33 & 1) != 0;
     if ((h >> 34 & 15) == 0) s.world.device.mark_errors = {1 + (h >> 38 & 3)};
+    s.world.device.prefill_stream = (h >> 40 & 3) == 0;
     return s;
   }
 
@@ -256,6 +257,7 @@ void count(World& w, Coverage& c) {
   }
   c.add(Path::drains, w.drained() ? 1 : 0);
   const actors::SchedulerStats& s = w.scheduler().stats();
+  c.add(Path::prefill_steps, s.prefill_steps);
   c.add(Path::steps, s.steps), c.add(Path::steps_ahead, s.steps_ahead), c.add(Path::fed_rows, s.fed_rows),
       c.add(Path::overruns, s.overruns);
   c.add(Path::redone_rows, s.redone_rows), c.add(Path::stale_results, s.stale_results), c.add(Path::preemptions, s.preemptions);

@@ -108,6 +108,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
 std::vector<SlotHandles> SimDevice::ring() const {
   std::vector<SlotHandles> ring(slots_.size());
   for (std::uint32_t i = 0; i < ring.size(); ++i) ring[i].slot = i;
+  for (std::size_t i = ring.size() / 2; options_.prefill_stream && i < ring.size(); ++i) ring[i].stream = kPrefillStream;
   return ring;
 }
 
@@ -263,8 +264,9 @@ Error SimDevice::change(const ChangeTable& m) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({.step = m.step}), DeviceError{};
-  if (half) queue_.push_back({.step = m.step});
+  std::deque<Work>& to = m.step->slot.stream == kPrefillStream ? prefills_ : queue_;
+  if (!half && options_.enqueue_errors.count(step) == 0) return to.push_back({.step = m.step}), DeviceError{};
+  if (half) to.push_back({.step = m.step});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
@@ -314,7 +316,10 @@ Error SimDevice::record(const RecordEvent& m) {
 }
 
 std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
-  std::deque<Work>& from = copies_runnable() && (!steps_runnable() || pick % 2 == 1) ? copies_ : queue_;
+  const bool steps = runnable(queue_), prefills = runnable(prefills_);
+  std::deque<Work>& from = copies_runnable() && (!(steps || prefills) || pick % 2 == 1) ? copies_
+                           : prefills && (!steps || (pick >> 1) % 2 == 1)               ? prefills_
+                                                                                        : queue_;
   const Work work = std::move(from.front());
   from.pop_front();
   if (work.mark) return ++marks_[*work.mark].complete, std::nullopt;
@@ -337,7 +342,7 @@ std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
   for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
   const std::size_t n = half || late ? step->rows.size() / 2 : step->rows.size();
   for (std::uint32_t i = 0; i < n; ++i) run_row(*step, i);
-  if (half) return std::nullopt;
+  if (half && !marks_end(*step)) return std::nullopt;
   if (late) {
     ++faults_.failed_late;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed half-way (injected)"};
