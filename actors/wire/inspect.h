@@ -5,8 +5,6 @@
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
 
-#include "messages/registry.h"
-
 namespace caf {
 
 // What messages/inspect_std.h asks of an inspector that loads; found by argument-dependent lookup.
@@ -17,8 +15,6 @@ inline error inspect_failed(deserializer&) { return sec::invalid_argument; }
 namespace troupe::actors {
 
 // Registers every message for networking and whole-message serialization.
-inline void add_message_types(caf::actor_system_config& config) {
-  for_each_message([&]<class M>(const char* name) { config.add_message_type<M>(name); });
-}
+void add_message_types(caf::actor_system_config& config);
 
 }  // namespace troupe::actors
