@@ -20,7 +20,7 @@ std::string hybrid_workload() {
     json::array prompt;
     for (int k = 0; k < 5 + i * 29 % 120; ++k)
       prompt.push_back((i % 3 * 50 + k * 37 + k * k * 3) % 500 + 6);  // three stems, which some share
-    json::object o{{"id", i}, {"prompt_ids", prompt}, {"max_tokens", 20 + i * 17 % 70}, {"ignore_eos", true}, {"arrive_ms", 5 + i * 3}};
+    json::object o{{"id", i}, {"prompt_ids", prompt}, {"max_tokens", 20 + i * 17 % 70}, {"ignore_eos", true}, {"arrive_ms", 5 + i}};
     if (i % 3 != 0) o["adapter"] = i % 3 == 1 ? "a" : "b";
     if (i % 2 == 1) o["temperature"] = 0.9, o["seed"] = i;
     if (i % 4 == 1) o["repetition_penalty"] = 1.2;
@@ -39,7 +39,7 @@ std::string figure(const std::string& text, const std::string& before) {
 void verify(const std::string& depth, const std::vector<std::string>& more) {
   const std::string path = file("hybrid-" + depth + ".jsonl", hybrid_workload());
   std::vector<std::string> args{"verify", "--model",     kHybrid, "--max-batch", "8",  "--max-loras",
-                                "2",      "--kv-blocks", "24",    "--depth",     depth};
+                                "2",      "--kv-blocks", "20",    "--depth",     depth};
   args.insert(args.end(), more.begin(), more.end());
   args.push_back(path);
   const Ran ran = run_program("tools/troupe/troupe", args);
