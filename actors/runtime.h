@@ -40,13 +40,15 @@ struct RuntimeOptions {
   std::uint32_t kv_blocks = 0;      // 0 = max_batch full contexts, or what the model has
   std::uint32_t step_tokens = 512;  // token budget of a step
   std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
-  std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
+  std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; parked, it polls a GPU every 50 us
   int pin_control_thread = -1;         // a CPU, or -1; of several replicas the front's, and theirs on the CPUs behind it
   actors::LoraConfig lora{};
   std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again
   std::uint64_t spill_limit = std::uint64_t{4} << 30;  // bytes in it at most
   std::uint32_t spill_min_blocks = 4;                  // a request with no more full KV blocks than that is computed again
-  std::uint32_t streams = 2;  // of the device, at most; the second, where the model takes one (CUDA), is for those copies, beside the steps
+  // Of the device, at most, where the model takes them (CUDA): the second is for those copies, beside the steps; the third for steps
+  // of prefill, beside those of decoding, with `depth` of them in flight as well.
+  std::uint32_t streams = 2;
   actors::SchedulerFault fault = actors::SchedulerFault::none;
   actors::RouterFault router_fault = actors::RouterFault::none;
   // Recording of messages. Of several replicas each has its own, and so has the front: FILE.front, FILE.r0 and so on, and

@@ -55,6 +55,9 @@ struct DriverUsage {
   std::uint64_t abandoned = 0;  // once the device is lost: how many of these objects and areas can't be given back
 };
 
+// Of two streams with work the device's free parts go to the one of high priority first, where it knows priorities.
+enum class StreamPriority : std::uint8_t { normal, high };
+
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -62,7 +65,7 @@ class Driver {
   virtual std::string name() const = 0;  // "host:0"
   virtual Result<void> bind_thread() = 0;
 
-  virtual Result<Stream> create_stream() = 0;
+  virtual Result<Stream> create_stream(StreamPriority priority = StreamPriority::normal) = 0;
   virtual Result<void> destroy_stream(Stream stream) = 0;  // after its queue is empty
 
   virtual Result<Event> create_event() = 0;

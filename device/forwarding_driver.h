@@ -15,7 +15,7 @@ class ForwardingDriver : public Driver {
   explicit ForwardingDriver(std::unique_ptr<Driver> to) : to_(std::move(to)) {}
   std::string name() const override { return to_->name(); }
   Result<void> bind_thread() override { return to_->bind_thread(); }
-  Result<Stream> create_stream() override { return to_->create_stream(); }
+  Result<Stream> create_stream(StreamPriority p) override { return to_->create_stream(p); }
   Result<void> destroy_stream(Stream s) override { return to_->destroy_stream(s); }
   Result<Event> create_event() override { return to_->create_event(); }
   Result<void> record_event(Event e, Stream s) override { return to_->record_event(e, s); }

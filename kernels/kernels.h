@@ -131,7 +131,8 @@ struct RecurrentStates {
   TROUPE_HOST_DEVICE std::size_t conv_floats() const { return static_cast<std::size_t>(taps - 1) * channels(); }
   TROUPE_HOST_DEVICE std::size_t strip_floats() const { return static_cast<std::size_t>(k_dim) * kStrip; }
   TROUPE_HOST_DEVICE std::size_t layer_floats() const { return conv_floats() + v_heads * strips() * strip_floats(); }
-  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE std::size_t version_floats() const { return n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * version_floats(); }
   TROUPE_HOST_DEVICE float* at(std::uint32_t version, std::uint32_t layer) const {
     return data + (static_cast<std::size_t>(version) * n_layers + layer) * layer_floats();
   }
@@ -141,6 +142,7 @@ struct RecurrentStates {
 struct RecurrentArgs {
   const StepRow* rows = nullptr;
   std::uint32_t n_rows = 0;
+  std::uint32_t n_tokens = 0;    // of all rows
   std::uint32_t layer = 0;       // among the recurrent ones
   const float* conv = nullptr;   // [taps][channels]; tap j multiplies the input taps - 1 - j positions back
   const float* input = nullptr;  // [n_tokens][channels]: before the convolution
@@ -343,28 +345,24 @@ class Kernels {
   // of v: ascending positions; times 1 / sum.
   virtual void attention(const AttentionArgs& args, const KvCache& kv, const BlockTables& tables) = 0;
 
-  // Whether the calls from here to sigmoid_mul are there: those that models with recurrent layers or gated attention need.
-  virtual bool has_recurrent() const { return false; }
+  // From here to sigmoid_mul: what models with recurrent layers or gated attention need.
+
   // mixed[t][c] = silu(sum over taps, ascending, one multiply and one add each), silu as in silu_mul. Writes the convolution's
   // part of the state that each row leaves.
-  virtual void causal_conv(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  virtual void causal_conv(const RecurrentArgs& args, const RecurrentStates& states) = 0;
   // In place, of each token and value head: a = exp(-exp(a_log) softplus(a + dt_bias)), softplus(x) = log(1 + exp(x)) or, above
   // 20, x; b = 1 / (1 + exp(-b)). exp and log of sampling_math.h. rate = exp(a_log).
-  virtual void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) {
-    (void)a, (void)b, (void)rate, (void)dt_bias, (void)n_tokens, (void)heads;
-  }
+  virtual void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) = 0;
   // The gated delta rule, position by position, whatever the row: per value head with its q, k [k_dim] and v of `mixed`, state S
   //   S = decay S;  m = S^T k;  S = S + k (beta (v - m))^T;  out = S^T q,
   // sums over k_dim ascending, one multiply and one add each. Writes the rest of the state that each row leaves.
-  virtual void delta_rule(const RecurrentArgs& args, const RecurrentStates& states) { (void)args, (void)states; }
+  virtual void delta_rule(const RecurrentArgs& args, const RecurrentStates& states) = 0;
   // from[t] = n_heads pairs of heads of `width` elements: the first of each goes to first[t] (stride apart), the other to
   // second[t][n_heads * width].
   virtual void split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first,
-                           std::size_t stride, float* second) {
-    (void)from, (void)n_tokens, (void)n_heads, (void)width, (void)first, (void)stride, (void)second;
-  }
+                           std::size_t stride, float* second) = 0;
   // x[i] = x[i] / (1 + exp(-gate[i]))
-  virtual void sigmoid_mul(float* x, const float* gate, std::size_t n) { (void)x, (void)gate, (void)n; }
+  virtual void sigmoid_mul(float* x, const float* gate, std::size_t n) = 0;
 
   // gate[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]
   virtual void silu_mul(float* gate, const float* up, std::size_t n) = 0;

@@ -46,7 +46,8 @@ struct ModelInfo {
   std::uint32_t max_rows = 32;          // rows in a step
   std::uint32_t max_step_tokens = 512;  // tokens in a step, over all rows
   std::uint32_t max_logits_rows = 8;    // rows in a step that read logits back; over it the plan is cut
-  std::uint32_t streams = 1;            // of the device that may work on it at a time; 2: KV blocks are copied on one of their own
+  std::uint32_t streams = 1;            // of the device that may work on it at a time; 2: KV blocks are copied on one of their own;
+                                        // 3: and steps of prefill run on one
   bool supports_device_token_feed = false;
   bool supports_device_sampling = false;  // rows that sample run ahead as well
   std::uint32_t max_sample_words = 0;     // that the sampled rows of a step bring: histories, barred ids, and two for each bias

@@ -33,17 +33,19 @@ std::string label(const StepPlan& x) {
     tokens += row.n_tokens;
   }
   const std::size_t n = x.rows.size();
+  const char* const aside = x.stream == kPrefillStream ? " aside" : "";
   if (n == 0) return fmt::format("Effects{{{}}}", x.effects.size());
-  if (prefill == n) return fmt::format("Prefill{{n={}, tokens={}}}", n, tokens);
-  if (prefill != 0) return fmt::format("Mixed{{n={}, fed={}, tokens={}}}", n, fed, tokens);
-  if (fed != 0) return fmt::format("DecodeFed{{n={}, fed={}}}", n, fed);
-  return fmt::format("Decode{{n={}}}", n);
+  if (prefill == n) return fmt::format("Prefill{{n={}, tokens={}}}{}", n, tokens, aside);
+  if (prefill != 0) return fmt::format("Mixed{{n={}, fed={}, tokens={}}}{}", n, fed, tokens, aside);
+  if (fed != 0) return fmt::format("DecodeFed{{n={}, fed={}}}{}", n, fed, aside);
+  return fmt::format("Decode{{n={}}}{}", n, aside);
 }
 
 std::string label(const LaunchedStep& x) {
   std::size_t fed = 0;
   for (const DeviceRow& row : x.rows) fed += row.source == FeedSource::Kind::feed ? 1 : 0;
-  return fmt::format("Step{{{}, slot={}, n={}, fed={}}}", label(x.ticket), x.slot.slot, x.rows.size(), fed);
+  return fmt::format("Step{{{}, slot={}, n={}, fed={}}}{}", label(x.ticket), x.slot.slot, x.rows.size(), fed,
+                     x.slot.stream == kPrefillStream ? " aside" : "");
 }
 
 }  // namespace troupe

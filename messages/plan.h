@@ -58,6 +58,10 @@ struct RowSample {
 };
 static_assert(std::is_trivially_copyable_v<RowSample>);
 
+// Which of the device's streams a step is on: the compute stream, with whatever rows; or, where prefill has a stream of its own,
+// that one, and then the compute stream has the rest. Steps of one stream run and settle in order; of two, in any.
+inline constexpr std::uint32_t kComputeStream = 0, kPrefillStream = 1, kStepStreams = 2;
+
 struct StepPlan {
   Ticket ticket;
   std::vector<Effect> effects;  // applied first, whether or not the rows are then accepted
@@ -65,8 +69,10 @@ struct StepPlan {
   std::vector<Token> tokens;  // what the rows' host sources index, and the samples' bars and histories
   std::vector<RowSample> samples;  // of the rows with readback sample, in their order
   std::vector<TokenBias> biases;
+  std::uint32_t stream = kComputeStream;
   void clear() {
     ticket = {};
+    stream = kComputeStream;
     effects.clear();
     rows.clear();
     tokens.clear();
@@ -112,6 +118,7 @@ struct SlotHandles {
   std::uint64_t logprobs = 0;  // page-locked ReadLogprobs[max rows]; 0: the device does not sample
   std::uint64_t cells = 0;     // device memory, the model's feed cells [max rows]
   std::uint64_t upload = 0;    // page-locked bytes for ids, rows and table deltas
+  std::uint32_t stream = kComputeStream;  // whose steps use it
 };
 
 struct LaunchedStep {
@@ -142,20 +149,27 @@ template <class I> auto inspect(I& f, RowSample& x) {
   return f(x.row, x.output_index, x.seed, x.prompt_length, x.temperature, x.top_k, x.top_p, x.min_p, x.repetition_penalty, x.presence_penalty,
            x.frequency_penalty, x.bias_begin, x.n_biases, x.bar_begin, x.n_bars, x.history_begin, x.n_history, x.n_best, x.logprobs_row);
 }
-template <class I> auto inspect(I& f, StepPlan& x) { return f(x.ticket, x.effects, x.rows, x.tokens, x.samples, x.biases); }
+template <class I>
+auto inspect(I& f, StepPlan& x) {
+  return f(x.ticket, x.effects, x.rows, x.tokens, x.samples, x.biases, x.stream);
+}
 template <class I> auto inspect(I& f, TableDelta& x) { return f(x.slot, x.index, x.block); }
 template <class I> auto inspect(I& f, DeviceRow& x) {
   return f(x.slot, x.position, x.n_tokens, x.source, x.index, x.feed_cells, x.feed_tag, x.mask, x.adapter_slot, x.wants_token, x.sampled,
            x.logits_row, x.state_in, x.state_out);
 }
-template <class I> auto inspect(I& f, SlotHandles& x) { return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload); }
+template <class I>
+auto inspect(I& f, SlotHandles& x) {
+  return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload, x.stream);
+}
 template <class I> auto inspect(I& f, LaunchedStep& x) { 
   return f(x.ticket, x.slot, x.n_tokens, x.n_logits, x.n_logprobs, x.deltas, x.rows, x.tokens, x.samples, x.biases);
  }
 
 std::string label(const Row& x);           // "s1.5 e0 @12 feed(t1.41[3])"
-// "Prefill{n=2, tokens=64}" | "Decode{n=4}" | "DecodeFed{n=4, fed=3}" | "Mixed{n=5, fed=3, tokens=68}" | "Effects{2}"
+// "Prefill{n=2, tokens=64}" | "Decode{n=4}" | "DecodeFed{n=4, fed=3}" | "Mixed{n=5, fed=3, tokens=68}" | "Effects{2}";
+// "Prefill{n=2, tokens=64} aside" on the prefill stream
 std::string label(const StepPlan& x);
-std::string label(const LaunchedStep& x);  // "Step{t1.42, slot=0, n=4, fed=3}"
+std::string label(const LaunchedStep& x);  // "Step{t1.42, slot=0, n=4, fed=3}", with " aside" likewise
 
 }  // namespace troupe

@@ -5,9 +5,9 @@
 namespace troupe::actors {
 
 DeviceShell::DeviceShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeviceSetup& setup, const ModelInfo& model)
-    : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout, setup.places.count),
+    : Shell(config, Sender::device, std::move(counts), setup.ring_slots, setup.step_timeout, setup.places.count, setup.prefill_slots),
       driver_(*setup.driver),
-      ring_(*setup.driver, model, setup.slot_bytes, setup.ring_slots, setup.places) {}
+      ring_(*setup.driver, model, setup.slot_bytes, setup.ring_slots, setup.places, setup.prefill_slots) {}
 
 DeviceShell::behavior_type DeviceShell::make_behavior() {
   return {
@@ -24,8 +24,7 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
       [this](const Watch& m) {
         handle(this, m);
         if (!polls_ || (m.error.code != ErrorCode::none && !m.on_stream)) return;
-        const bool beside = ring_.copy_stream() != 0 && m.ring_slot >= ring_.slots().size();
-        (beside ? polled_copies_ : polled_).push_back({m.ticket, m.ring_slot, m.ctx.seq});
+        polled_on(m.ring_slot).push_back({m.ticket, m.ring_slot, m.ctx.seq});
       },
       [this](const EventDone& m) { handle(this, m); },
       [this](const Tick& m) {
@@ -37,7 +36,7 @@ DeviceShell::behavior_type DeviceShell::make_behavior() {
 
 DeviceStarted DeviceShell::start() {
   if (auto made = ring_.make(); !made) return {made.error(), 0, {}};
-  DeviceStarted started{{}, ring_.stream(), {}, ring_.copy_stream()};
+  DeviceStarted started{{}, ring_.stream(), {}, ring_.copy_stream(), ring_.prefill_stream()};
   for (const SlotHandles& slot : ring_.slots()) started.cells.push_back(slot.cells);
   return started;
 }
@@ -57,9 +56,14 @@ void DeviceShell::put(ReadSlot&& m) {
   send_to(peers_->router, std::move(done));
 }
 
+std::vector<DeviceShell::Polled>& DeviceShell::polled_on(std::uint32_t slot) {
+  if (slot >= ring_.slots().size()) return ring_.copy_stream() != 0 ? polled_copies_ : polled_;
+  return ring_.slots()[slot].stream == kPrefillStream ? polled_prefill_ : polled_;
+}
+
 bool DeviceShell::poll(caf::execution_unit* unit) {
-  const bool steps = poll(polled_, unit);
-  return poll(polled_copies_, unit) || steps;
+  const bool steps = poll(polled_, unit), prefill = poll(polled_prefill_, unit);
+  return poll(polled_copies_, unit) || steps || prefill;
 }
 
 bool DeviceShell::poll(std::vector<Polled>& polled, caf::execution_unit* unit) {
@@ -82,6 +86,7 @@ bool DeviceShell::poll(std::vector<Polled>& polled, caf::execution_unit* unit) {
 Done DeviceShell::stop() {
   if (home_ != nullptr && home_->idle_hook.context == this) home_->idle_hook = {};
   polled_.clear();
+  polled_prefill_.clear();
   polled_copies_.clear();
   if (auto gone = ring_.destroy(); !gone) return {gone.error()};
   return {};

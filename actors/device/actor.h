@@ -18,6 +18,7 @@ struct DeviceSetup {
   std::uint32_t ring_slots = 2;
   TimeNs step_timeout = 0;
   CopyPlaces places{};
+  std::uint32_t prefill_slots = 0;  // of ring_slots
 };
 
 class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
@@ -40,6 +41,7 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
     std::uint32_t ring_slot = 0;
     std::uint64_t cause = 0;
   };
+  std::vector<Polled>& polled_on(std::uint32_t slot);  // of the slot's stream
   // Those of one stream; whether any is left.
   bool poll(std::vector<Polled>& polled, caf::execution_unit* unit);
   DeviceStarted start();
@@ -50,7 +52,7 @@ class DeviceShell final : public Shell<DeviceActor, DeviceCore, DeviceOutbox> {
   Ring ring_;
   Timer timer_;
   bool polls_ = false;
-  std::vector<Polled> polled_, polled_copies_;  // each in the order of its stream; polled_copies_: of a stream of their own
+  std::vector<Polled> polled_, polled_prefill_, polled_copies_;  // each in the order of its stream; the latter two: of one of their own
 };
 
 }  // namespace troupe::actors

@@ -24,6 +24,7 @@ struct DeviceCore::State {
 
   std::vector<Slot> slots;  // the ring's, then one per place for a copy
   std::uint32_t ring_slots = 0;
+  std::uint32_t compute_slots = 0;  // of those the first, which are not the prefill stream's
   TimeNs step_timeout = 0;
   std::uint64_t ignored = 0;
   bool armed = false;
@@ -33,11 +34,13 @@ struct DeviceCore::State {
   void answer(Slot& slot, DeviceError error, DeviceOutbox& out) {
     slot.ready = true;
     slot.error = std::move(error);
-    const auto ring_end = slots.begin() + ring_slots;
+    const auto compute_end = slots.begin() + compute_slots, ring_end = slots.begin() + ring_slots;
     if (&slot >= slots.data() + ring_slots)
       flush(ring_end, slots.end(), out);
+    else if (&slot >= slots.data() + compute_slots)
+      flush(compute_end, ring_end, out);
     else
-      flush(slots.begin(), ring_end, out);
+      flush(slots.begin(), compute_end, out);
   }
   void flush(std::vector<Slot>::iterator begin, std::vector<Slot>::iterator end, DeviceOutbox& out) {
     for (;;) {
@@ -93,9 +96,11 @@ struct DeviceCore::State {
   }
 };
 
-DeviceCore::DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places) : s_(std::make_unique<State>()) {
+DeviceCore::DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places, std::uint32_t prefill_slots)
+    : s_(std::make_unique<State>()) {
   s_->slots.resize(ring_slots + copy_places);
   s_->ring_slots = ring_slots;
+  s_->compute_slots = ring_slots - std::min(prefill_slots, ring_slots);
   s_->step_timeout = step_timeout;
 }
 

@@ -9,7 +9,8 @@
 // a watch of a slot that is still watched for another ticket is answered `internal`, and the slot keeps its step (R4).
 //
 // Copies of KV blocks are watched alike, in slots that follow the ring's, numbered apart from steps and answered by one
-// CopyDone each.
+// CopyDone each. Of the ring's slots the last `prefill_slots` are for steps of the prefill stream: they are answered in the order of
+// their tickets too, apart from the others.
 //
 // Deterministic; one thread at a time (the device actor's).
 #pragma once
@@ -27,7 +28,8 @@ using DeviceOutbox = Outbox<ReadSlot, SetTimer, CopyDone>;
 
 class DeviceCore {
  public:
-  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places = 0);  // timeout 0 = none
+  // Timeout 0 = none.
+  DeviceCore(std::uint32_t ring_slots, TimeNs step_timeout, std::uint32_t copy_places = 0, std::uint32_t prefill_slots = 0);
   ~DeviceCore();
 
   void on(const Watch& m, TimeNs now, DeviceOutbox& out);

@@ -15,7 +15,8 @@ std::uint64_t as_handle(void* pointer) { return reinterpret_cast<std::uintptr_t>
 
 }  // namespace
 
-Ring::Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places)
+Ring::Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places,
+           std::uint32_t prefill_slots)
     : driver_(driver),
       max_rows_(model.max_rows),
       max_logits_rows_(model.max_logits_rows),
@@ -23,6 +24,7 @@ Ring::Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& byte
       samples_(model.supports_device_sampling),
       bytes_(bytes),
       n_slots_(n_slots),
+      prefill_slots_(prefill_slots),
       copy_places_(places) {}
 
 std::size_t Ring::readback_bytes() const { return std::size_t{max_rows_} * sizeof(Readback); }
@@ -33,7 +35,11 @@ std::size_t Ring::logprobs_bytes() const { return samples_ ? std::size_t{max_row
 Result<void> Ring::make() {
   auto made = [&]() -> Result<void> {
     TROUPE_TRY(driver_.bind_thread());
-    TROUPE_TRY(stream_, driver_.create_stream());
+    // Prefill takes what the short steps leave.
+    TROUPE_TRY(stream_, driver_.create_stream(prefill_slots_ != 0 ? device::StreamPriority::high : device::StreamPriority::normal));
+    if (prefill_slots_ != 0) {
+      TROUPE_TRY(prefill_stream_, driver_.create_stream());
+    }
     if (copy_places_.count != 0 && copy_places_.own_stream) {
       TROUPE_TRY(copy_stream_, driver_.create_stream());
     }
@@ -53,6 +59,7 @@ Result<void> Ring::make() {
 Result<void> Ring::make_slot(std::uint32_t index) {
   SlotHandles& slot = slots_.emplace_back();
   slot.slot = index;
+  slot.stream = index + prefill_slots_ >= n_slots_ ? kPrefillStream : kComputeStream;
   TROUPE_TRY(slot.event, driver_.create_event());
   TROUPE_TRY(void* readback, driver_.alloc_host_pinned(readback_bytes()));
   slot.readback = as_handle(readback);
@@ -77,6 +84,7 @@ Result<void> Ring::make_place(std::uint32_t index) {
   place.place = index;
   place.blocks = copy_places_.blocks;
   place.block_bytes = copy_places_.block_bytes;
+  place.state_parts = copy_places_.state_parts;
   TROUPE_TRY(place.event, driver_.create_event());
   if (copy_stream_ != 0) {
     TROUPE_TRY(place.order, driver_.create_event());
@@ -92,7 +100,7 @@ Result<void> Ring::destroy() {
     if (!r && first) first = std::move(r);
   };
   // The streams first: after them no thread of the driver is in a call of ours, and nothing writes to the areas.
-  for (device::Stream* const stream : {&copy_stream_, &stream_}) {
+  for (device::Stream* const stream : {&copy_stream_, &prefill_stream_, &stream_}) {
     if (*stream == 0) continue;
     auto gone = driver_.destroy_stream(*stream);
     if (!gone && gone.error().code != ErrorCode::device_lost) return gone;

@@ -1,6 +1,6 @@
-// What the device actor owns: the compute stream, and one for copies if they have their own; per slot of the ring an event, page-locked readback, logits, log-probabilities and upload
-// areas
-// and an array of feed cells; and per place for a copy of KV blocks an event, one more that orders it behind the compute stream
+// What the device actor owns: the compute stream, and one for copies and one for prefill if they have their own; per slot of the ring
+// an event, page-locked readback, logits, log-probabilities and upload areas and an array of feed cells (the last slots are the prefill
+// stream's); and per place for a copy of KV blocks an event, one more that orders it behind the compute stream
 // if it has another, and page-locked memory. Made at start, given back at stop;
 // nothing is made in between.
 //
@@ -23,6 +23,7 @@ struct CopyPlaces {
   std::uint32_t blocks = 0;     // that one place holds
   std::size_t block_bytes = 0;  // ModelDeviceFeed::kv_block_bytes
   bool own_stream = false;
+  std::uint32_t state_parts = 0;  // CopyHandles::state_parts
 };
 
 // Of one slot, as the model says: ModelDeviceFeed::cells_bytes and upload_bytes.
@@ -33,7 +34,9 @@ struct SlotBytes {
 
 class Ring {
  public:
-  Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places = {});
+  // Of `n_slots` the last `prefill_slots` are for steps on a stream of their own; 0: there is none.
+  Ring(device::Driver& driver, const ModelInfo& model, const SlotBytes& bytes, std::uint32_t n_slots, const CopyPlaces& places = {},
+       std::uint32_t prefill_slots = 0);
 
   // On an error what was already made is given back.
   Result<void> make();
@@ -42,7 +45,8 @@ class Ring {
   Result<void> destroy();
 
   device::Stream stream() const { return stream_; }
-  device::Stream copy_stream() const { return copy_stream_; }  // 0: copies go on stream()
+  device::Stream copy_stream() const { return copy_stream_; }        // 0: copies go on stream()
+  device::Stream prefill_stream() const { return prefill_stream_; }  // 0: all steps go on stream()
   const std::vector<SlotHandles>& slots() const { return slots_; }
   const std::vector<CopyHandles>& places() const { return places_; }
   // Of a slot, or (after the slots) of a place.
@@ -64,9 +68,9 @@ class Ring {
   std::uint32_t max_rows_, max_logits_rows_, vocab_;
   bool samples_;
   SlotBytes bytes_;
-  std::uint32_t n_slots_;
+  std::uint32_t n_slots_, prefill_slots_;
   CopyPlaces copy_places_;
-  device::Stream stream_ = 0, copy_stream_ = 0;
+  device::Stream stream_ = 0, copy_stream_ = 0, prefill_stream_ = 0;
   std::vector<SlotHandles> slots_;
   std::vector<CopyHandles> places_;
   Pool<StepResult> results_;

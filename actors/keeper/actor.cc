@@ -65,7 +65,7 @@ Joined joined(const ReplicaPlace& place) {
   const auto watch = [&](const auto&... actors) {
     ((actors ? out.watch.push_back(caf::actor_cast<caf::strong_actor_ptr>(actors)) : void()), ...);
   };
-  watch(p.scheduler, p.router, p.sampler, p.stream, p.copy_stream, p.device, p.spill, p.lora, p.loader);
+  watch(p.scheduler, p.router, p.sampler, p.stream, p.prefill_stream, p.copy_stream, p.device, p.spill, p.lora, p.loader);
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "actors/spill/posix_files.h"
 #include "actors/stream/actor.h"
 #include "actors/stream/copy_actor.h"
+#include "actors/stream/prefill_actor.h"
 #include "actors/wire/ask.h"
 
 namespace troupe::actors {
@@ -28,7 +29,7 @@ std::string figures(const device::DriverUsage& u) {
 }
 
 trace::CoreConfigs make_configs(const RuntimeOptions& o, const ReplicaRef& ref, bool movable, const ModelInfo& info,
-                                const CopyPlaces& places) {
+                                const CopyPlaces& places, bool prefill_stream) {
   trace::CoreConfigs c;
   const std::uint32_t depth = std::min(o.depth, std::max(info.max_depth, 1u));
   c.dispatcher.max_live = o.max_live;
@@ -42,7 +43,9 @@ trace::CoreConfigs make_configs(const RuntimeOptions& o, const ReplicaRef& ref, 
   c.scheduler.spill_places = places.count;
   c.scheduler.spill_min_blocks = o.spill_min_blocks;
   c.scheduler.fault = o.fault;
-  c.device = {depth + 1, o.step_timeout.count(), places.count};
+  const std::uint32_t slots = depth + 1;  // of a stream
+  c.scheduler.prefill_stream = prefill_stream;
+  c.device = {prefill_stream ? 2 * slots : slots, o.step_timeout.count(), places.count, prefill_stream ? slots : 0};
   c.scheduler.replica = ref;
   c.scheduler.movable = movable;
   c.lora = o.lora;
@@ -60,8 +63,8 @@ Error check(const RuntimeOptions& o, const ModelInfo& m) {
   if (o.depth == 0 || o.depth > 8) return bad("depth is " + std::to_string(o.depth) + "; it must be 1 (every step settles first) to 8");
   if (o.max_batch == 0) return bad("max_batch is 0; at least one request must be able to run");
   if (o.max_live == 0) return bad("max_live is 0; at least one request must be let in");
-  if (o.streams == 0 || o.streams > 2) {
-    return bad("streams is " + std::to_string(o.streams) + "; it must be 1, or 2: one for steps, one for copies");
+  if (o.streams == 0 || o.streams > 3) {
+    return bad("streams is " + std::to_string(o.streams) + "; it must be 1 for all, 2 with one for copies, or 3 with one for prefill too");
   }
   if (o.step_tokens == 0) return bad("step_tokens is 0; a step needs room for at least one token");
   if (o.step_timeout <= std::chrono::nanoseconds::zero()) return bad("step_timeout must be above 0");
@@ -83,7 +86,10 @@ Replica::Replica(const RuntimeOptions& options, ReplicaRef ref, bool movable, st
   if (!model_->supports_device_token_feed()) info_.max_depth = 1;
   places_ = {options.spill_dir.empty() ? 0 : kSpillPlaces, std::min(kSpillBlocks, info_.kv_blocks), model_->kv_block_bytes(),
              std::min(options.streams, info_.streams) > 1};
-  configs_ = make_configs(options, ref_, movable, info_, places_);
+  if (places_.block_bytes != 0)
+    places_.state_parts = static_cast<std::uint32_t>((model_->ssm_state_bytes() + places_.block_bytes - 1) / places_.block_bytes);
+  const bool prefill_stream = std::min(options.streams, info_.streams) > 2 && model_->prefill_feed() != nullptr;
+  configs_ = make_configs(options, ref_, movable, info_, places_, prefill_stream);
 }
 
 // The model's memory is the driver's.
@@ -96,10 +102,16 @@ Result<void> Replica::start(const ReplicaSite& site) {
   site_ = site;
   if (places_.count != 0) {
     if (model_->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
+    if (info_.has_ssm_layers && places_.state_parts == 0)
+      return Error{ErrorCode::unsupported, "this model cannot copy its recurrent state: leave spill_dir empty"};
     TROUPE_TRY(spilled_, PosixStateFiles::open(options_.spill_dir));
   }
-  const DeviceSetup setup{
-      driver_.get(), {model_->cells_bytes(), model_->upload_bytes()}, configs_.device.ring_slots, configs_.device.step_timeout, places_};
+  const DeviceSetup setup{driver_.get(),
+                          {model_->cells_bytes(), model_->upload_bytes()},
+                          configs_.device.ring_slots,
+                          configs_.device.step_timeout,
+                          places_,
+                          configs_.device.prefill_slots};
   device_ = site_.system->spawn<DeviceShell>(site_.counts, setup, info_);
   auto started = ask<DeviceStarted>(*site_.system, device_, StartDevice{});
   if (started && started.value().error.code != ErrorCode::none) started = started.value().error;
@@ -119,11 +131,15 @@ void Replica::attach() {
   p.delivery = site_.delivery;
   p.device = std::exchange(device_, {});
   p.sampler = system.spawn<SamplerShell, caf::detached>(counts, info_.vocab_size);
-  const StreamSetup stream{driver_.get(), model_.get(), configs_.device.ring_slots, places_.count};
+  const std::uint32_t ring = configs_.device.ring_slots, aside = configs_.device.prefill_slots;
+  const StreamSetup stream{driver_.get(), model_.get(), ring, places_.count, aside};
   if (driver_->runs_kernels()) {
     p.stream = system.spawn<StreamShell, caf::detached>(counts, stream);  // launching a step's kernels takes its time
+    if (aside != 0)
+      p.prefill_stream = system.spawn<PrefillStreamShell, caf::detached>(counts, driver_.get(), model_->prefill_feed(), ring, aside);
   } else {
     p.stream = system.spawn<StreamShell>(counts, stream);
+    if (aside != 0) p.prefill_stream = system.spawn<PrefillStreamShell>(counts, driver_.get(), model_->prefill_feed(), ring, aside);
   }
   if (started_.copy_stream != 0) {
     p.copy_stream =
@@ -142,7 +158,11 @@ void Replica::attach() {
   caf::anon_send(peers_->sampler, everyone);
   if (peers_->spill) caf::anon_send(peers_->spill, everyone);
   caf::anon_send(peers_->stream, everyone);
-  caf::anon_send(peers_->stream, AttachStream{started_.stream, std::move(started_.cells)});
+  caf::anon_send(peers_->stream, AttachStream{started_.stream, started_.cells});
+  if (peers_->prefill_stream) {
+    caf::anon_send(peers_->prefill_stream, everyone);
+    caf::anon_send(peers_->prefill_stream, AttachStream{started_.prefill_stream, started_.cells});
+  }
   if (peers_->copy_stream) {
     caf::anon_send(peers_->copy_stream, everyone);
     caf::anon_send(peers_->copy_stream, AttachStream{started_.copy_stream, {}});
@@ -184,6 +204,7 @@ Result<void> Replica::stop_device(std::chrono::steady_clock::time_point until) {
     end(system, peers_->router);
     if (peers_->spill) end(system, peers_->spill);  // nothing uses the places' memory any more
     (void)ask<Done>(system, peers_->stream, StopDevice{});
+    if (peers_->prefill_stream) (void)ask<Done>(system, peers_->prefill_stream, StopDevice{});
   } else if (peers_->spill) {
     // A file may still be written from memory of the device's: it is left to whoever does.
     return Error{ErrorCode::device_failed, "the router did not settle its steps and copies in time"};
@@ -210,6 +231,7 @@ Result<void> Replica::give_back(Result<void> first) {
   if (peers_) {
     end(*site_.system, peers_->router);
     end(*site_.system, peers_->stream);
+    if (peers_->prefill_stream) end(*site_.system, peers_->prefill_stream);
     if (peers_->copy_stream) end(*site_.system, peers_->copy_stream);
     end(*site_.system, peers_->device);
   }

@@ -27,6 +27,13 @@ RouterShell::behavior_type RouterShell::make_behavior() {
   };
 }
 
+void RouterShell::put(Enqueue&& m) {
+  if (m.step->slot.stream == kPrefillStream)
+    send_to(peers_->prefill_stream, std::move(m));
+  else
+    send_to(peers_->stream, std::move(m));
+}
+
 void RouterShell::put(CopyBlocks&& m) {
   if (peers_->copy_stream)
     send_to(peers_->copy_stream, std::move(m));

@@ -21,7 +21,7 @@ class RouterShell final : public Shell<RouterActor, RouterCore, RouterOutbox> {
   void put(Accepted&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Settled&& m) { send_to(peers_->scheduler, std::move(m)); }
   void put(Applied&& m) { send_to(peers_->scheduler, std::move(m)); }
-  void put(Enqueue&& m) { send_to(peers_->stream, std::move(m)); }
+  void put(Enqueue&& m);
   void put(LoraReply&& m) { send_to(peers_->lora, std::move(m)); }
   void put(ChangeTable&& m) { send_to(peers_->stream, std::move(m)); }
   void put(Saved&& m) { send_to(peers_->scheduler, std::move(m)); }

@@ -23,10 +23,12 @@ std::string RouterCore::check() const {
       ++open[row.record];
       const RouterSequence& q = s.sequences[row.record];
       if (q.id != row.seq) return "R3: the record of " + label(row.seq) + " was reused while " + label(r.ticket) + " names it";
+      if (q.stream != r.handles.stream) return "R12: steps of two streams name " + label(row.seq);
       if (row.ahead_blocks > q.table.size()) return "R8: more blocks are booked ahead for " + label(row.seq) + " than it has";
     }
   }
-  if (in_flight != s.in_flight) return "R4: the tickets in flight are miscounted";
+  if (in_flight != s.in_flight || in_flight != s.in_flight_on[kComputeStream] + s.in_flight_on[kPrefillStream])
+    return "R4: the tickets in flight are miscounted";
   if (auto wrong = s.check_states(s_->count_states); !wrong.empty()) return wrong;
   if (auto wrong = s.check_places(s_->count_copies); !wrong.empty()) return wrong;
   for (std::size_t i = 0; i < s.sequences.size(); ++i) {

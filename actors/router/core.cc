@@ -92,6 +92,9 @@ void RouterCore::on(const RingReady& m, TimeNs, RouterOutbox&) {
   for (std::size_t i = 0; i < m.slots.size(); ++i) {
     s_->ring[i].handles = m.slots[i];
     s_->ring[i].rows.reserve(s_->model.max_rows);
+    std::uint32_t& stream = s_->ring[i].handles.stream;
+    stream = std::min(stream, kStepStreams - 1);
+    s_->streams = std::max(s_->streams, stream + 1);
   }
   s_->places.resize(m.places.size());
   for (std::size_t i = 0; i < m.places.size(); ++i) s_->places[i].handles = m.places[i];
@@ -159,6 +162,7 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     answer.slot = q.slot;
     answer.cut_first = q.cut_first;
     answer.cut_second = q.cut_second;
+    if (q.stateless) answer.snapshot = q.base;
   } else {
     answer.error = device_error(DeviceError::Phase::effect, code, "open of " + label(m.request) + " refused");
   }
@@ -196,6 +200,7 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
   }
   RingSlot& slot = s.ring[m.ring_slot];
   --s.in_flight;
+  --s.in_flight_on[slot.handles.stream];
   for (std::size_t i = 0; i < slot.rows.size(); ++i) {
     OpenRow& row = slot.rows[i];
     row.ahead_blocks = 0;
@@ -208,7 +213,7 @@ void RouterCore::on(const Completed& m, TimeNs, RouterOutbox& out) {
     --q.open_steps;
     if (q.at_fence()) s.finish_release(q);
   }
-  s.settle_window(slot.ticket.step);
+  s.settle_window(slot.ticket.step, slot.handles.stream);
   if (m.result->error.code == ErrorCode::device_lost) s.lost = true;
   if (slot.awaited) {
     slot.use = m.result->logits.n_rows > 0 ? RingSlot::Use::held : RingSlot::Use::free;

@@ -12,7 +12,9 @@
 //   - its prefix hits end where a snapshot of the state is: a version that was settled, is read by whoever begins behind it, and
 //     is never written while it is kept, by a sequence or for a hit; what nobody reads may be given up, used longest ago first;
 //   - of a model with a window, blocks that no position from settled_len on reads are given back, others are not.
-// Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it.
+// Completions come in the order of the steps (the device actor's promise), and awaited tickets are answered in it; of steps on two
+// streams each in its own. A sequence is on one stream at a time (R12), so what holds for the steps of one stream in their order
+// holds for a sequence's; and what is counted by step (fences) names the stream.
 //
 // Deterministic: no clock, no thread, no driver. One thread at a time (the router actor's).
 #pragma once
@@ -42,12 +44,16 @@ enum class RouterFault : std::uint8_t {
   shift_snapshot,     // a snapshot is kept for the block before the one that it is of
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
   wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
+  snapshot_unsettled,  // R2: the newest version of the recurrent state is kept as the snapshot, not the settled one
+  save_newest_state,  // R2: the newest version of the recurrent state is saved, not the settled one
   trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
+  trust_join,         // R12: rows are launched while a step of another stream names their sequence
+  fence_one_stream,   // R3: what steps on the prefill stream name is not fenced
 };
 
 struct RouterConfig {
   std::uint32_t incarnation = 1;
-  std::uint32_t depth = 2;  // most steps in flight, cut to ModelInfo::max_depth; ring slots = depth + 1
+  std::uint32_t depth = 2;  // most steps in flight of a stream, cut to ModelInfo::max_depth; ring slots = depth + 1 for each
   bool prefix_cache = true;
   RouterFault fault = RouterFault::none;
 };

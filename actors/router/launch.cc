@@ -29,6 +29,9 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
                         label(plan.ticket) + " is of another router: this one is " + std::to_string(config.incarnation));
   if (plan.ticket.step <= last_step)
     return device_error(Phase::launch, ErrorCode::bad_plan, label(plan.ticket) + " is not after step " + std::to_string(last_step));
+  if (plan.stream >= streams)
+    return device_error(Phase::launch, ErrorCode::bad_plan,
+                        label(plan.ticket) + " is for stream " + std::to_string(plan.stream) + ", of " + std::to_string(streams));
   if (plan.rows.empty()) return device_error(Phase::launch, ErrorCode::bad_plan, "a plan without rows: send its effects alone");
   if (plan.rows.size() > model.max_rows)
     return device_error(Phase::launch, ErrorCode::bad_plan,
@@ -41,6 +44,10 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     RouterSequence* s = find(row.seq);
     if (s == nullptr || s->released) return bad_row(i, "sequence " + label(row.seq) + " is not live");
     if (s->slot == RouterSequence::kNoSlot) return bad_row(i, "sequence " + label(row.seq) + " has no slot");
+    if (s->stateless)
+      return bad_row(i, "sequence " + label(row.seq) + " was opened behind a snapshot and has not been told to begin from it");
+    if (s->open_steps > 0 && s->stream != plan.stream && config.fault != RouterFault::trust_join)
+      return bad_row(i, "a step in flight on another stream names sequence " + label(row.seq));
     if (row.epoch != s->epoch) return bad_row(i, "epoch " + std::to_string(row.epoch) + ", the sequence is at " + std::to_string(s->epoch));
     if (row.position != s->launched_len)
       return bad_row(i, "position " + std::to_string(row.position) + ", the launched length is " + std::to_string(s->launched_len));
@@ -101,13 +108,13 @@ DeviceError RouterCore::State::validate_samples(const StepPlan& plan, std::uint3
   return {};
 }
 
-// R4: a free slot, never one whose cells this plan reads. Of several the one that was used longest ago.
+// R4: a free slot of the plan's stream, never one whose cells this plan reads. Of several the one that was used longest ago.
 RingSlot* RouterCore::State::pick_slot(const StepPlan& plan) {
-  if (in_flight >= depth) return nullptr;
+  if (in_flight_on[plan.stream] >= depth) return nullptr;
   RingSlot* best = nullptr;
   for (RingSlot& slot : ring) {
     const bool early = config.fault == RouterFault::reuse_ring_early && slot.use == RingSlot::Use::held;
-    if (slot.use != RingSlot::Use::free && !early) continue;
+    if (slot.handles.stream != plan.stream || (slot.use != RingSlot::Use::free && !early)) continue;
     const bool read = std::any_of(plan.rows.begin(), plan.rows.end(),
                                   [&](const Row& r) { return r.source.is_feed() && r.source.feed_ticket() == slot.ticket; });
     if (!read && (best == nullptr || slot.ticket < best->ticket)) best = &slot;
@@ -155,6 +162,7 @@ DeviceError RouterCore::State::reserve(const StepPlan& plan, LaunchedStep& step,
     for (std::uint32_t b = s.told; b < s.behind && b < from; ++b) step.deltas.push_back({s.slot, b, kNoBlock});
     s.told = s.behind;
     s.named_in = plan.ticket.step;
+    s.stream = plan.stream;
     for (std::uint32_t b = from; b < end; ++b) step.deltas.push_back({s.slot, b, s.table[b]});
     DeviceRow& d = step.rows.emplace_back();
     d.slot = s.slot;
@@ -212,8 +220,9 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
   if (answer.error.code == ErrorCode::none) {
     RingSlot* slot = s.pick_slot(plan);
     if (slot == nullptr) {
-      answer.error = device_error(DeviceError::Phase::launch, ErrorCode::ring_exhausted,
-                                  "all " + std::to_string(s.ring.size()) + " ring slots are in flight or unread (R4)");
+      answer.error =
+          device_error(DeviceError::Phase::launch, ErrorCode::ring_exhausted,
+                       "all " + std::to_string(s.ring.size() / s.streams) + " ring slots of the stream are in flight or unread (R4)");
     } else {
       Draft<LaunchedStep> step = s.steps.draft();
       answer.error = s.reserve(plan, *step, *slot);
@@ -224,6 +233,7 @@ void RouterCore::on(const Launch& m, TimeNs, RouterOutbox& out) {
         slot->n_logits = step->n_logits;
         s.last_step = plan.ticket.step;
         ++s.in_flight;
+        ++s.in_flight_on[plan.stream];
         out.push(Enqueue{{}, std::move(step).freeze()});
       }
     }

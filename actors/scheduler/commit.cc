@@ -38,6 +38,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   r->settled += f.n_tokens;
   r->failures = 0;
   effects.push_back(Commit{r->seq, r->epoch, r->settled});
+  if (model.has_ssm_layers) keep_state(*r);
   if (!f.produces) return;
   if (f.chosen_by == RowReadback::logits) return ask_sampler(*r, f, result, logits_row);
   if (row.logprobs) {
@@ -47,12 +48,21 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
 }
 
+// Where other requests can go on from the recurrent state: where the router asked for it, and behind full blocks of the output.
+void SchedulerCore::State::keep_state(const Live& r) {
+  if (r.settled % model.block_size != 0) return;
+  if (r.settled == r.cut_first || r.settled == r.cut_second)
+    effects.push_back(SsmSnapshotSave{r.seq});
+  else if (r.settled > r.opened_known)
+    effects.push_back(SsmCheckpoint{r.seq});
+}
+
 void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row) {
   if (!sample) {
     sample.emplace(sample_batches.draft());
     (*sample)->ticket = result.ticket;
     (*sample)->logits = result.logits;
-    samples.push_back(result.ticket);
+    samples.push_back({result.ticket, settling_on});
   }
   SampleBatch& b = **sample;
   SampleRow s;

@@ -12,7 +12,7 @@ SchedulerCore::State::State(const SchedulerConfig& c, const ModelInfo& m)
       depth(m.supports_device_token_feed ? std::clamp(std::min(c.depth, m.max_depth), 1u, kMaxDepth) : 1u),
       max_batch(std::max(1u, std::min({c.max_batch, m.max_rows, m.n_slots}))),
       step_tokens(std::max(1u, std::min(c.step_tokens, m.max_step_tokens))) {
-  pipeline.resize(depth);
+  for (Pipeline& p : pipelines) p.steps.resize(depth);
   facts.total_blocks = facts.free_blocks = m.kv_blocks;
   facts.total_slots = facts.free_slots = m.n_slots;
   facts.has_ssm = m.has_ssm_layers;
@@ -39,7 +39,8 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
   }
   admit(out);
   const bool launched = plan(out);
-  if (!launched && !unanswered && n_pipeline == 0) {
+  // They wait for a launch no longer than the compute stream has a step; one of prefill may take long.
+  if (!launched && !unanswered && pipelines[kComputeStream].n == 0) {
     for (const Effect& effect : effects) out.push(Apply{{}, effect});
     applying += static_cast<std::uint32_t>(effects.size());
     effects.clear();
@@ -55,7 +56,7 @@ void SchedulerCore::State::advance(TimeNs, SchedulerOutbox& out) {
   drops.clear();
   if (!ended.empty()) out.push(Ended{{}, std::exchange(ended, {}), config.replica});
   // Over-runs and releases included: once it is answered, the pools are whole.
-  if (draining && by_generation.empty() && n_pipeline == 0 && applying == 0 && (saves + restores == 0 || halted.code != ErrorCode::none)) {
+  if (draining && by_generation.empty() && in_flight() == 0 && applying == 0 && (saves + restores == 0 || halted.code != ErrorCode::none)) {
     draining = false;
     out.push(Drained{{}, config.replica});
   }
@@ -84,7 +85,7 @@ SchedulerCore::~SchedulerCore() = default;
 const SchedulerStats& SchedulerCore::stats() const { return s_->stats; }
 std::uint32_t SchedulerCore::waiting() const { return static_cast<std::uint32_t>(s_->waiting.size()); }
 std::uint32_t SchedulerCore::running() const { return static_cast<std::uint32_t>(s_->running.size()); }
-std::uint32_t SchedulerCore::in_flight() const { return s_->n_pipeline; }
+std::uint32_t SchedulerCore::in_flight() const { return s_->in_flight(); }
 TimeNs SchedulerCore::last_settled() const { return s_->last_settled; }
 
 void SchedulerCore::on(const Admit& m, TimeNs now, SchedulerOutbox& out) {
@@ -167,6 +168,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       r->launched = r->settled = r->opened_len = m.cached_len;
       r->cut_first = m.cut_first;
       r->cut_second = m.cut_second;
+      r->opened_known = r->known();
+      if (m.snapshot != DeviceRow::kNone) s.effects.push_back(SsmSnapshotRestore{m.seq, m.snapshot});
       r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;
@@ -197,7 +200,8 @@ void SchedulerCore::on(const Accepted& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
   if (s.left) return;
   s.facts = m.facts;
-  if (!s.unanswered || s.pipeline[s.n_pipeline - 1].ticket != m.ticket) return;
+  const Pipeline& pipeline = s.pipelines[s.launched_on];
+  if (!s.unanswered || pipeline.steps[pipeline.n - 1].ticket != m.ticket) return;
   s.unanswered = false;
   if (m.error.code != ErrorCode::none) s.refused(m.error);
   s.advance(now, out);
@@ -211,12 +215,14 @@ void SchedulerCore::on(const Settled& m, TimeNs now, SchedulerOutbox& out) {
   s.last_settled = now;
   ++s.stats.settled;
   s.settled_now = true;
-  s.ring_blocked = false;
-  if (s.n_pipeline == 0 || s.pipeline[0].ticket != result.ticket)
-    return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)
-  std::rotate(s.pipeline.begin(), s.pipeline.begin() + 1, s.pipeline.begin() + s.n_pipeline);
-  --s.n_pipeline;
-  const PipelineStep& step = s.pipeline[s.n_pipeline];
+  s.ring_freed();
+  const auto of = std::find_if(s.pipelines.begin(), s.pipelines.end(),
+                               [&](const Pipeline& p) { return p.n > 0 && p.steps[0].ticket == result.ticket; });
+  if (of == s.pipelines.end()) return ++s.stats.stale_results, void();  // none of ours: counted and dropped (R5)
+  std::rotate(of->steps.begin(), of->steps.begin() + 1, of->steps.begin() + of->n);
+  --of->n;
+  s.settling_on = static_cast<std::uint32_t>(of - s.pipelines.begin());
+  const PipelineStep& step = of->steps[of->n];
   if (result.error.code == ErrorCode::device_lost) s.halt(result.error);
   if (s.left) return s.advance(now, out);
   std::uint32_t logits_row = 0, logprobs_row = 0;
@@ -234,10 +240,10 @@ void SchedulerCore::on(const Sampled& m, TimeNs now, SchedulerOutbox& out) {
   State& s = *s_;
   if (s.left) return;
   const SampledBatch& b = *m.batch;
-  const auto pending = std::find(s.samples.begin(), s.samples.end(), b.ticket);
+  const auto pending = std::find_if(s.samples.begin(), s.samples.end(), [&](const Sampling& x) { return x.ticket == b.ticket; });
   if (pending == s.samples.end()) return;  // the answer to closed requests only
   s.samples.erase(pending);
-  s.ring_blocked = false;
+  s.ring_freed();
   s.effects.push_back(ReadLogits{b.ticket});
   for (const SampledRow& row : b.rows) {
     Live* r = s.find(row.request);
@@ -259,7 +265,7 @@ void SchedulerCore::on(const Applied& m, TimeNs now, SchedulerOutbox& out) {
   if (s.left) return;
   s.facts = m.facts;
   if (s.applying > 0) --s.applying;
-  s.ring_blocked = false;
+  s.ring_freed();
   if (m.error.code != ErrorCode::none) s.halt(m.error);
   s.unblock();
   s.advance(now, out);
@@ -314,7 +320,7 @@ void SchedulerCore::on(const AskReport&, TimeNs now, SchedulerOutbox& out) {
   report.facts = s.facts;
   report.waiting = waiting();
   report.running = running();
-  report.in_flight = s.n_pipeline;
+  report.in_flight = s.in_flight();
   report.steps = s.stats.steps;
   report.steps_ahead = s.stats.steps_ahead;
   report.settled = s.stats.settled;
@@ -328,7 +334,8 @@ void SchedulerCore::on(const AskReport&, TimeNs now, SchedulerOutbox& out) {
 std::string SchedulerCore::check() const {
   const State& s = *s_;
   if (s.left) return {};  // it was given up where it stood
-  if (s.n_pipeline > s.depth) return "R4: more steps in flight than the depth";
+  for (const Pipeline& p : s.pipelines)
+    if (p.n > s.depth) return "R4: more steps in flight than the depth";
   if (s.running.size() > s.max_batch) return "R11: more running requests than the batch holds";
   std::size_t used = 0;
   for (const Live& r : s.live) {
@@ -337,7 +344,7 @@ std::string SchedulerCore::check() const {
     std::uint32_t in_rows = 0;
     for (std::uint32_t i = 0; i < r.n_rows; ++i) in_rows += r.rows[i].n_tokens;
     if (r.settled + in_rows != r.launched) return "R2: " + label(r.id) + ": launched length is not settled length plus its rows in flight";
-    if (r.n_rows > s.n_pipeline) return "R2: " + label(r.id) + " has more rows than there are steps in flight";
+    if (r.n_rows > s.pipelines[r.stream].n) return "R2: " + label(r.id) + " has more rows than there are steps in flight";
     if (r.output.size() + r.ahead() > r.max_new) return "R10: " + label(r.id) + " was fed past its last token";
     if (r.saving && r.phase != Live::Phase::waiting) return "R3: " + label(r.id) + " was opened before its save was answered";
     if (r.settled > r.known()) return "R2: " + label(r.id) + " settled past its known tokens";
@@ -346,7 +353,7 @@ std::string SchedulerCore::check() const {
   if (s.restore_waits && !s.something_moves() && s.halted.code == ErrorCode::none)
     return "R10: a saved request waits for blocks, and nothing is in flight";
   if (used != s.waiting.size() + s.running.size() || used != s.by_generation.size()) return "R5: a request is in no queue, or in two";
-  if (!s.running.empty() && s.n_pipeline == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.saves + s.restores == 0 &&
+  if (!s.running.empty() && s.in_flight() == 0 && s.samples.empty() && !s.unanswered && !s.applying && s.saves + s.restores == 0 &&
       s.halted.code == ErrorCode::none) {
     const bool moving =
         std::any_of(s.running.begin(), s.running.end(), [&](std::uint32_t i) { return s.live[i].phase == Live::Phase::opening; });

@@ -2,6 +2,12 @@
 // steps (continuous batching, chunked prefill in the same step as decode rows), commits results, and keeps the
 // pipeline `depth` steps deep by feeding rows from steps whose tokens it has not seen (R1, R2, R10).
 //
+// Where prefill has a stream of its own, there is a pipeline for each of the two streams: chunks make steps of their own there, and
+// single tokens the steps of the compute stream. A sequence is on one stream at a time: while a step in flight names it, disowned
+// rows included, its next row goes to that stream or waits (R12). So the first row behind a prompt waits until the prompt's last step
+// has settled. To launch it before, the compute stream would have to wait for the other one, with the rows of everybody in the
+// step: what the second stream is there to avoid.
+//
 // Deterministic: time comes with each message, random seeds come with the request. One thread at a time.
 #pragma once
 
@@ -22,6 +28,7 @@ enum class SchedulerFault : std::uint8_t {
   drop_terminal,       // R5: now and then a request ends and its client is not told
   deliver_twice,       // R5: now and then a token goes out twice
   forget_epoch,        // R2: a disowned row's result is committed
+  join_early,          // R12: rows follow a sequence to the compute stream while a step of the other one names it
 };
 
 struct SchedulerConfig {
@@ -34,6 +41,7 @@ struct SchedulerConfig {
   std::uint32_t spill_min_blocks = 4;  // a preempted request is saved if it has more full settled blocks than that
   ReplicaRef replica{0, 1};            // what it tells the dispatcher it is
   bool movable = false;                // when the device is lost its requests are not ended: the dispatcher moves them
+  bool prefill_stream = false;         // chunks are launched on a stream of their own, `depth` of them as well
   SchedulerFault fault = SchedulerFault::none;
 };
 
@@ -43,6 +51,7 @@ struct SchedulerStats {
   std::uint64_t settled = 0;       // of those
   std::uint64_t decode_steps = 0;  // with at least one row that continues a sequence's output
   std::uint64_t steps_ahead = 0;   // of those: enqueued while an earlier one was unsettled, with a fed row
+  std::uint64_t prefill_steps = 0;  // on a stream of their own
   std::uint64_t rows = 0;
   std::uint64_t fed_rows = 0;
   std::uint64_t device_sampled = 0;  // rows

@@ -77,6 +77,8 @@ void SchedulerCore::State::add_row(StepPlan& plan, PipelineStep& step, std::uint
   launched.logprobs = f.chosen_by == RowReadback::sample && r.request->sampling.logprobs.has_value();
   r.launched += n_tokens;
   ++r.n_rows;
+  r.stream = plan.stream;
+  r.last_step = plan.ticket.step;
 }
 
 void SchedulerCore::State::add_sample(StepPlan& plan, Live& r, InFlightRow& row) {
@@ -115,25 +117,42 @@ void SchedulerCore::State::add_sample(StepPlan& plan, Live& r, InFlightRow& row)
   }
 }
 
-// Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
-// the token budget. Where the batch is cut, the next plan starts with who was left out, and if nothing was left for the
-// first chunk it has half of the next plan: neither waits for ever behind the other, whatever arrives.
+// The streams take turns, so that neither waits for ever behind the other.
 bool SchedulerCore::State::plan(SchedulerOutbox& out) {
-  if (unanswered || halted.code != ErrorCode::none || running.empty() || n_pipeline >= depth) return false;
-  if (n_pipeline + samples.size() >= depth + 1) return false;  // every ring slot is in flight or being read (R4)
-  if (!samples.empty() && n_pipeline > 0) return false;        // the device is busy, and rows at the sampler can still join
-  if (ring_blocked) return false;
+  if (!config.prefill_stream) return plan(kComputeStream, out);
+  const std::uint32_t first = launched_on == kComputeStream ? kPrefillStream : kComputeStream;
+  return plan(first, out) || plan(1 - first, out);
+}
+
+bool SchedulerCore::State::may_plan(std::uint32_t stream) {
+  const Pipeline& pipeline = pipelines[stream];
+  if (unanswered || halted.code != ErrorCode::none || running.empty() || pipeline.n >= depth) return false;
+  const auto held = std::count_if(samples.begin(), samples.end(), [&](const Sampling& s) { return s.stream == stream; });
+  if (pipeline.n + static_cast<std::size_t>(held) >= depth + 1) return false;  // every ring slot is in flight or being read (R4)
+  // The device is busy, and rows at the sampler can still join.
+  if (stream == kComputeStream && !samples.empty() && pipeline.n > 0) return false;
+  if (pipeline.ring_blocked) return false;
   // With two steps queued, one of host rows alone gains nothing by queueing behind them: later it takes along the rows
   // whose tokens are still to be seen, instead of leaving them a step of their own each.
-  if (n_pipeline >= 2 && std::none_of(running.begin(), running.end(), [&](std::uint32_t i) { return choose(live[i]) == RowChoice::feed; }))
-    return false;
+  return pipeline.n < 2 || (stream == kComputeStream && std::any_of(running.begin(), running.end(),
+                                                                    [&](std::uint32_t i) { return choose(live[i]) == RowChoice::feed; }));
+}
+
+// Decode rows first, each request's next token; then chunks of prompts, in the order of admission, in what is left of
+// the token budget. Where the batch is cut, the next plan starts with who was left out, and if nothing was left for the
+// first chunk it has half of the next plan: neither waits for ever behind the other, whatever arrives. Where prefill has a stream of
+// its own, a plan has the one kind or the other.
+bool SchedulerCore::State::plan(std::uint32_t stream, SchedulerOutbox& out) {
+  if (!may_plan(stream)) return false;
+  Pipeline& pipeline = pipelines[stream];
   if (turn >= running.size()) turn = 0;
 
   Draft<StepPlan> draft = plans.draft();
   StepPlan& plan = *draft;
   plan.ticket = {config.router_incarnation, next_step};
-  if (n_pipeline == pipeline.size()) pipeline.emplace_back();
-  PipelineStep& step = pipeline[n_pipeline];
+  plan.stream = stream;
+  if (pipeline.n == pipeline.steps.size()) pipeline.steps.emplace_back();
+  PipelineStep& step = pipeline.steps[pipeline.n];
   step.ticket = plan.ticket;
   step.rows.clear();
 
@@ -141,10 +160,11 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   std::optional<std::uint32_t> cut;
   std::optional<bool> chunk_served;  // the first chunk that was due
   bool decode = false, fed = false;
-  const bool order[] = {chunks_first, !chunks_first};
+  const bool split = config.prefill_stream;
+  const bool first = split ? stream == kPrefillStream : chunks_first;
   bool others = true;  // rows of the other kind than the first round's
-  for (const bool chunks : order) {
-    if (chunks != chunks_first && !others) break;
+  for (const bool chunks : {first, !first}) {
+    if (chunks != first && (split || !others)) break;
     others = false;
     for (std::uint32_t k = 0; k < running.size(); ++k) {
       const std::uint32_t at = chunks ? k : static_cast<std::uint32_t>((turn + k) % running.size());
@@ -152,8 +172,9 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       const RowChoice choice = choose(r);
       if (choice != RowChoice::host && choice != RowChoice::feed) continue;
       const std::uint32_t known = choice == RowChoice::feed ? 1 : r.known() - r.launched;
-      others = others || (known > 1) != chunks;
-      if ((known > 1) != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
+      const bool chunk = split ? stream_for(r, known) == kPrefillStream : known > 1;
+      others = others || chunk != chunks;
+      if (chunk != chunks || (r.n_rows > 0 && r.rows[r.n_rows - 1].ticket == plan.ticket)) continue;
       const std::uint32_t n = std::min({known, chunk_limit(r), chunks && chunks_first ? (chunk_served ? 0 : (budget + 1) / 2) : budget});
       const bool produces = choice == RowChoice::feed || n == known;
       const std::uint32_t output_index = static_cast<std::uint32_t>(r.output.size()) + r.ahead();
@@ -175,8 +196,8 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
       add_row(plan, step, running[at], choice, n, by);
     }
   }
-  chunks_first = !chunk_served.value_or(true);
-  turn = cut.value_or(0);
+  if (!split) chunks_first = !chunk_served.value_or(true);
+  if (stream == kComputeStream) turn = cut.value_or(0);
   if (plan.rows.empty()) return false;
 
   plan.effects.swap(effects);
@@ -184,19 +205,22 @@ bool SchedulerCore::State::plan(SchedulerOutbox& out) {
   stats.rows += plan.rows.size();
   if (decode) {
     ++stats.decode_steps;
-    if (fed && n_pipeline > 0) ++stats.steps_ahead;
+    if (fed && pipeline.n > 0) ++stats.steps_ahead;
   }
   for (const StepRow& row : step.rows) stats.fed_rows += row.fed ? 1 : 0;
+  if (stream == kPrefillStream) ++stats.prefill_steps;
   ++next_step;
-  ++n_pipeline;
+  ++pipeline.n;
   unanswered = true;
+  launched_on = stream;
   out.push(Launch{{}, std::move(draft).freeze(), true});
   return true;
 }
 
 // The newest launch was refused: nothing of it happened but its effects. Its rows are taken back as they were.
 void SchedulerCore::State::refused(const DeviceError& error) {
-  PipelineStep& step = pipeline[--n_pipeline];
+  Pipeline& pipeline = pipelines[launched_on];
+  PipelineStep& step = pipeline.steps[--pipeline.n];
   for (const StepRow& row : step.rows) {
     Live* r = find(row);
     if (r == nullptr || r->epoch != row.epoch) continue;
@@ -210,7 +234,7 @@ void SchedulerCore::State::refused(const DeviceError& error) {
       break;
     case ErrorCode::ring_exhausted:  // a settle gives a slot back, or logits that were read
       ++stats.ring_waits;
-      ring_blocked = n_pipeline > 0 || !samples.empty();
+      pipeline.ring_blocked = pipeline.n > 0 || !samples.empty();
       break;
     default:
       halt(error);
@@ -242,7 +266,7 @@ void SchedulerCore::State::no_room(const PipelineStep& step, const DeviceError& 
   Live* victim = choose_victim();
   // If it is the one that must have it, it waits as long as another one moves; one that ended while it was brought back
   // still has blocks to give.
-  const bool moving = n_pipeline > 0 || saves + restores > 0 ||
+  const bool moving = in_flight() > 0 || saves + restores > 0 ||
                       std::any_of(running.begin(), running.end(), [&](std::uint32_t i) { return !live[i].kv_blocked; });
   if (victim != must || (!moving && running.size() > 1)) {
     --stats.kv_waits;
@@ -282,6 +306,7 @@ void SchedulerCore::State::preempt(Live& r) {
   r.phase = Live::Phase::waiting;
   r.seq = {};
   r.epoch = r.launched = r.settled = r.n_rows = 0;
+  r.last_step = 0;
   r.sampling = {};
   r.kv_blocked = false;
 }

@@ -47,6 +47,17 @@ std::uint32_t SchedulerCore::State::sample_words(const Live& r, std::uint32_t ou
   return static_cast<std::uint32_t>(n);
 }
 
+bool SchedulerCore::State::is_bound(const Live& r) const {
+  const Pipeline& p = pipelines[r.stream];
+  return p.n > 0 && p.steps[0].ticket.step <= r.last_step;
+}
+
+std::uint32_t SchedulerCore::State::stream_for(const Live& r, std::uint32_t known) const {
+  if (!config.prefill_stream) return kComputeStream;
+  if (is_bound(r) && config.fault != SchedulerFault::join_early) return r.stream;
+  return known > 1 ? kPrefillStream : kComputeStream;
+}
+
 RowChoice SchedulerCore::State::choose(const Live& r) {
   if (r.phase != Live::Phase::running) return RowChoice::not_open;
   if (r.sampling.incarnation != 0) return RowChoice::at_sampler;
@@ -59,6 +70,7 @@ RowChoice SchedulerCore::State::choose(const Live& r) {
   const InFlightRow& newest = r.rows[r.n_rows - 1];
   if (newest.chosen_by == RowReadback::logits) return RowChoice::needs_host;
   if (r.text.may_complete()) return RowChoice::stop_may_complete;
+  if (stream_for(r, 1) != kComputeStream) return RowChoice::other_stream;
   return RowChoice::feed;
 }
 

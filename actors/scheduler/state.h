@@ -55,7 +55,9 @@ struct alignas(64) Live {
   std::uint32_t launched = 0;  // positions, with the steps in flight
   std::uint32_t settled = 0;   // positions, without them
   std::uint32_t n_rows = 0;
-  std::uint32_t failures = 0;  // in a row
+  std::uint32_t stream = kComputeStream;  // of its last row, disowned or not
+  std::uint64_t last_step = 0;            // likewise; 0: its sequence has had none
+  std::uint32_t failures = 0;             // in a row
   Token newest = 0;            // output.back()
   Ticket sampling;             // its logits of this step are with the sampler; incarnation 0 = none
   SeqId seq;
@@ -83,6 +85,7 @@ struct alignas(64) Live {
   std::uint32_t saved_len = 0;   // positions
   std::uint32_t opened_len = 0;  // positions that were there when its sequence was opened
   std::uint32_t cut_first = 0, cut_second = 0;  // where its chunks have to end: Opened's
+  std::uint32_t opened_known = 0;               // known() then
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.
@@ -114,6 +117,19 @@ struct PipelineStep {
   std::vector<StepRow> rows;
 };
 
+// The steps of one stream: the first n of `steps` are in flight, oldest first; the rest is capacity.
+struct Pipeline {
+  std::vector<PipelineStep> steps;
+  std::uint32_t n = 0;
+  bool ring_blocked = false;  // no ring slot was free: nothing is launched until something returns one
+};
+
+// Logits that the sampler is reading: they hold a ring slot of their stream.
+struct Sampling {
+  Ticket ticket;
+  std::uint32_t stream = kComputeStream;
+};
+
 // Why a request has no row in the step that is being planned, or what its row is.
 enum class RowChoice : std::uint8_t {
   host,               // its tokens are known
@@ -125,6 +141,7 @@ enum class RowChoice : std::uint8_t {
   no_feed,            // depth 1, or the device cannot feed itself
   rows_full,          // it has a row in each of kMaxDepth steps
   kv_blocked,         // its next row needs a block and none is free
+  other_stream,       // its rows in flight are on the prefill stream, and this one would not be
   not_open,           // the router has not answered its open
 };
 
@@ -144,14 +161,13 @@ struct SchedulerCore::State {
   std::vector<std::uint32_t> running;                              // opening and running, in the order they were opened
   std::uint32_t turn = 0;                                          // where the next plan starts in `running`, when the last one was cut
   bool chunks_first = false;                                       // the last plan had no room for the first chunk of a prompt that was due
-  bool ring_blocked = false;                                       // no ring slot was free: nothing is launched until something returns one
   std::uint64_t admissions = 0;
 
-  std::vector<PipelineStep> pipeline;  // the first n_pipeline are in flight, oldest first; the rest is capacity
-  std::uint32_t n_pipeline = 0;
+  std::array<Pipeline, kStepStreams> pipelines;
   std::uint64_t next_step = 1;
-  bool unanswered = false;      // a launch whose Accepted has not come
-  std::vector<Ticket> samples;  // logits that the sampler is reading: each holds a ring slot
+  bool unanswered = false;                     // a launch whose Accepted has not come
+  std::uint32_t launched_on = kComputeStream;  // the newest one's stream
+  std::vector<Sampling> samples;
   std::vector<Effect> effects;  // go with the next launch, in order
   std::uint32_t applying = 0;   // effects sent alone and not answered
   DeviceFacts facts;            // as of the router's last answer
@@ -177,6 +193,7 @@ struct SchedulerCore::State {
   Pool<TokenBatch> token_batches;
   TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
   bool settled_now = false;                  // the message at hand is a Settled
+  std::uint32_t settling_on = kComputeStream;  // of a step of this stream
   bool due = false;                          // `staged` was held back once
   std::vector<std::uint32_t> without_text;   // indices in `live`: deliver() makes their text, so that the next launch need not wait
   std::optional<Draft<SampleBatch>> sample;  // likewise
@@ -191,6 +208,10 @@ struct SchedulerCore::State {
   RowReadback chooser(const Live& r, std::uint32_t output_index);
   std::uint32_t sample_words(const Live& r, std::uint32_t output_index);  // of ModelInfo::max_sample_words
   RowChoice choose(const Live& r);
+  // Whether a step in flight names it: then `stream` is that step's.
+  bool is_bound(const Live& r) const;
+  // The stream that its next row, with `known` tokens at hand, is for.
+  std::uint32_t stream_for(const Live& r, std::uint32_t known) const;
   std::vector<Token> barred_ids;
 
   // window.cc
@@ -201,7 +222,13 @@ struct SchedulerCore::State {
 
   // plan.cc
   void admit(SchedulerOutbox& out);
+  std::uint32_t in_flight() const { return pipelines[kComputeStream].n + pipelines[kPrefillStream].n; }
   bool plan(SchedulerOutbox& out);
+  bool may_plan(std::uint32_t stream);
+  void ring_freed() {
+    for (Pipeline& p : pipelines) p.ring_blocked = false;
+  }
+  bool plan(std::uint32_t stream, SchedulerOutbox& out);
   void add_row(StepPlan& plan, PipelineStep& step, std::uint32_t index, RowChoice choice, std::uint32_t n_tokens, RowReadback chosen_by);
   void add_sample(StepPlan& plan, Live& r, InFlightRow& row);
   void refused(const DeviceError& error);
@@ -225,6 +252,7 @@ struct SchedulerCore::State {
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row, std::uint32_t logprobs_row);
   void commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best);
+  void keep_state(const Live& r);
   void make_text(Live& r);
   void redo(Live& r);
   void row_failed(Live& r, ErrorCode code, const std::string& what);

@@ -240,8 +240,9 @@ bool plausible(const CoreConfigs& c) {
       m.kv_blocks > kMostEntries || m.max_loras > kMostSlots || m.vocab_size > kMostIds)
     return false;
   if ((std::uint64_t{m.context_length} / m.block_size + 1) * m.n_slots > kMostEntries) return false;
-  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 && c.scheduler.depth <= 64 &&
-         c.scheduler.max_batch <= kMostSlots && c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
+  return c.device.ring_slots >= 1 && c.device.ring_slots <= 64 && c.device.copy_places <= 64 &&
+         c.device.prefill_slots < c.device.ring_slots && c.scheduler.depth <= 64 && c.scheduler.max_batch <= kMostSlots &&
+         c.router.depth <= 64 && c.dispatcher.max_live <= kMostEntries;
 }
 
 Result<CheckOutcome> check(const Recording& recording) {

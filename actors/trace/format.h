@@ -36,6 +36,7 @@ struct DeviceConfig {
   std::uint32_t ring_slots = 0;
   TimeNs step_timeout = 0;
   std::uint32_t copy_places = 0;
+  std::uint32_t prefill_slots = 0;
 };
 
 // What the cores were made with: enough to make them again.
@@ -84,8 +85,8 @@ auto inspect(I& f, DispatcherConfig& x) {
 }
 template <class I>
 auto inspect(I& f, SchedulerConfig& x) {
-  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.replica, x.movable,
-           x.fault);
+  return f(x.router_incarnation, x.depth, x.max_batch, x.step_tokens, x.resume_immunity, x.spill_places, x.spill_min_blocks, x.replica,
+           x.movable, x.prefill_stream, x.fault);
 }
 template <class I>
 auto inspect(I& f, RouterConfig& x) {
@@ -93,7 +94,7 @@ auto inspect(I& f, RouterConfig& x) {
 }
 template <class I>
 auto inspect(I& f, DeviceConfig& x) {
-  return f(x.ring_slots, x.step_timeout, x.copy_places);
+  return f(x.ring_slots, x.step_timeout, x.copy_places, x.prefill_slots);
 }
 template <class I>
 auto inspect(I& f, LoraConfig& x) {

@@ -38,7 +38,7 @@ class Replayer {
         dispatcher_(c.dispatcher, c.model),
         scheduler_(c.scheduler, c.model),
         router_(c.router, c.model),
-        device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places),
+        device_(c.device.ring_slots, c.device.step_timeout, c.device.copy_places, c.device.prefill_slots),
         lora_(c.lora, c.model),
         vocab_size_(c.model.vocab_size),
         sampler_(c.model.vocab_size),

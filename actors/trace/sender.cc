@@ -41,6 +41,8 @@ const char* name(Sender sender) {
       return "loader";
     case Sender::copy_stream:
       return "copy_stream";
+    case Sender::prefill_stream:
+      return "prefill_stream";
     case Sender::driver:
       return "driver";
   }

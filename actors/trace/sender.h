@@ -20,6 +20,7 @@ enum class Sender : std::uint16_t {
   lora,
   loader,
   copy_stream,
+  prefill_stream,
   driver
 };
 

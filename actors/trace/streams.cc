@@ -56,8 +56,8 @@ void Streams::over(SeqId seq) {
 
 void Streams::launched(const StepPlan& plan) {
   for (const Effect& e : plan.effects) applied(e);
-  std::vector<Row>& rows = steps_[plan.ticket];
-  rows.clear();
+  Step& step = steps_[plan.ticket] = {plan.stream};
+  std::vector<Row>& rows = step.rows;
   for (const troupe::Row& r : plan.rows)
     rows.push_back({r.seq, r.epoch, r.position + r.n_tokens, r.readback == RowReadback::argmax || r.readback == RowReadback::sample});
 }
@@ -79,8 +79,8 @@ void Streams::settled(const Settled& m) {
   if (m.result->error.code == ErrorCode::device_lost) lost_ = true;
   const auto step = steps_.find(m.result->ticket);
   if (step == steps_.end()) return;
-  for (std::size_t i = 0; m.result->ok() && i < step->second.size() && i < m.result->rows.size(); ++i) {
-    const Row& row = step->second[i];
+  for (std::size_t i = 0; m.result->ok() && i < step->second.rows.size() && i < m.result->rows.size(); ++i) {
+    const Row& row = step->second.rows[i];
     const auto request = requests_.find(row.seq);
     if (!row.device_chooses || request == requests_.end()) continue;
     const auto stream = streams_.find(request->second);
@@ -88,7 +88,10 @@ void Streams::settled(const Settled& m) {
     const auto index = static_cast<std::uint32_t>(row.end - stream->second.request->prompt.size());
     sources_[request->second].push_back({m.result->rows[i].id, index, false, epochs_[row.seq] != row.epoch});
   }
-  steps_.erase(steps_.begin(), std::next(step));  // they settle in order
+  // Those of a stream settle in order: an older one was refused.
+  const Ticket last = step->first;
+  const std::uint32_t stream = step->second.stream;
+  std::erase_if(steps_, [&](const auto& s) { return s.first <= last && s.second.stream == stream; });
 }
 
 void Streams::sampled(const Sampled& m) {

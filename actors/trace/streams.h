@@ -71,7 +71,11 @@ class Streams {
   std::map<RequestId, Stream> streams_;
   std::map<SeqId, RequestId> requests_;
   std::map<SeqId, std::uint32_t> epochs_;  // as the scheduler has told the router
-  std::map<Ticket, std::vector<Row>> steps_;
+  struct Step {
+    std::uint32_t stream = kComputeStream;
+    std::vector<Row> rows{};
+  };
+  std::map<Ticket, Step> steps_;
   // Of the message that is being handled, and of the one before it.
   std::map<RequestId, std::vector<Source>> sources_, held_sources_;
   std::vector<RequestId> must_have_ended_, held_ended_;

@@ -62,6 +62,7 @@ struct DeviceStarted {
   std::uint64_t stream = 0;
   std::vector<std::uint64_t> cells;  // the feed-cell arrays, by ring slot
   std::uint64_t copy_stream = 0;     // 0: copies go on `stream`
+  std::uint64_t prefill_stream = 0;  // 0: all steps go on `stream`
 };
 struct StopDevice {};  // -> device, stream: give everything back; answered when done
 struct Done {  // the answer to an edge message: it is done, or not because of this
@@ -105,12 +106,16 @@ struct Joined {
 template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
 template <class I> auto inspect(I& f, Ask&) { return f(); }
 template <class I> auto inspect(I& f, SchedulerStats& x) {
-  return f(x.steps, x.decode_steps, x.steps_ahead, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows, x.stale_results, x.failed_rows,
-           x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores, x.restore_failures);
+  return f(x.steps, x.decode_steps, x.steps_ahead, x.prefill_steps, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows,
+           x.stale_results, x.failed_rows, x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores,
+           x.restore_failures);
 }
 template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
 template <class I> auto inspect(I& f, StartDevice&) { return f(); }
-template <class I> auto inspect(I& f, DeviceStarted& x) { return f(x.error, x.stream, x.cells, x.copy_stream); }
+template <class I>
+auto inspect(I& f, DeviceStarted& x) {
+  return f(x.error, x.stream, x.cells, x.copy_stream, x.prefill_stream);
+}
 template <class I> auto inspect(I& f, StopDevice&) { return f(); }
 template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
 template <class I> auto inspect(I& f, PollEvents&) { return f(); }
@@ -154,6 +159,9 @@ using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sam
 using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>, caf::reacts_to<ChangeTable>,
                                      caf::reacts_to<RecordEvent>, caf::replies_to<StopDevice>::with<Done>>;
 
+using PrefillStreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
+                                            caf::replies_to<StopDevice>::with<Done>>;
+
 using CopyStreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<CopyBlocks>>;
 
 using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
@@ -184,6 +192,8 @@ template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::schedule
 template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
 template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
 template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
+template <>
+inline constexpr Sender kReceiver<PrefillStreamActor> = Sender::prefill_stream;
 template <> inline constexpr Sender kReceiver<CopyStreamActor> = Sender::copy_stream;
 template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
 template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
@@ -206,7 +216,8 @@ struct Peers {
   RouterActor router;
   SamplerActor sampler;
   StreamActor stream;
-  CopyStreamActor copy_stream;  // none: copies go to `stream`
+  CopyStreamActor copy_stream;        // none: copies go to `stream`
+  PrefillStreamActor prefill_stream;  // none: all steps go to `stream`
   DeviceActor device;
   SpillActor spill;    // none: nothing is spilled
   LoraActor lora;      // none: the model has no adapter slots

@@ -46,13 +46,19 @@ class CudaDriver final : public Driver {
     return answer(cudaSetDevice(static_cast<int>(options_.index)), "cudaSetDevice");
   }
 
-  Result<Stream> create_stream() override {
+  Result<Stream> create_stream(StreamPriority priority) override {
     TROUPE_TRY(checked(DriverCall::create_stream, "create_stream"));
     const std::lock_guard lock(mutex_);
     const std::size_t i = free_slot(streams_);
     if (i == streams_.size()) return failed(fmt::format("create_stream: all {} streams are in use; raise max_streams", i));
     cudaStream_t made = nullptr;
-    TROUPE_TRY(answer(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+    if (priority == StreamPriority::normal) {
+      TROUPE_TRY(answer(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+    } else {
+      int least = 0, greatest = 0;  // both 0: the device knows none
+      TROUPE_TRY(answer(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange"));
+      TROUPE_TRY(answer(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority"));
+    }
     streams_[i].stream = std::make_unique<CudaStream>(made, std::max(options_.stream_capacity, 1u), faults_.lost());
     return enliven(streams_, i);
   }

@@ -33,7 +33,7 @@ class HostDriver final : public Driver {
 
   Result<void> bind_thread() override { return checked("bind_thread"); }
 
-  Result<Stream> create_stream() override {
+  Result<Stream> create_stream(StreamPriority) override {
     TROUPE_TRY(checked(DriverCall::create_stream, "create_stream"));
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < streams_.size(); ++i) {

@@ -63,7 +63,7 @@ void delta_layer(kernels::Kernels& k, const ModelConfig& c, const DeltaLayer& l,
   k.matmul(std::array{MatmulJob{l.qkv, s.input, channels}, MatmulJob{l.z, s.z, value_width}, MatmulJob{l.a, s.a, d.v_heads},
                       MatmulJob{l.b, s.b, d.v_heads}},
            h, n, c.width);
-  const kernels::RecurrentArgs args{rows, n_rows, ordinal, l.conv, s.input, s.mixed, s.a, s.b, s.out};
+  const kernels::RecurrentArgs args{rows, n_rows, n, ordinal, l.conv, s.input, s.mixed, s.a, s.b, s.out};
   k.causal_conv(args, states);
   // x / sqrt(sum x^2 + eps) is the RMS norm with eps / k_dim, over sqrt(k_dim).
   const auto eps = static_cast<float>(kL2Eps / d.k_dim);

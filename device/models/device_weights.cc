@@ -33,6 +33,14 @@ void for_each_tensor(LlamaWeights& w, const ModelConfig& c, F&& f) {
     vector(l.v_bias, c.kv_width());
     vector(l.q_norm, c.head_dim);
     vector(l.k_norm, c.head_dim);
+    DeltaLayer& d = l.delta;
+    for (kernels::Weight* m : {&d.qkv, &d.z, &d.a, &d.b, &d.out}) matrix(*m);
+    vector(d.conv, std::size_t{c.delta.taps} * c.delta.channels());
+    vector(d.rate, c.delta.v_heads);
+    vector(d.dt_bias, c.delta.v_heads);
+    vector(d.norm, c.delta.v_dim);
+    vector(d.q_gain, c.delta.k_dim);
+    vector(d.k_gain, c.delta.k_dim);
   }
 }
 

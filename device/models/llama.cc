@@ -66,6 +66,15 @@ class LlamaOnHost final : public LlamaModel {
     return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
                            stream);
   }
+  std::size_t ssm_state_bytes() const override { return caches_.states.version_floats() * sizeof(float); }
+  Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) override {
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
+    return driver_.copy_d2h_async(to, address(state), bytes, stream);
+  }
+  Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) override {
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
+    return driver_.copy_h2d_async(address(state), from, bytes, stream);
+  }
 
  private:
   // Everything a step in flight needs, captured when it is enqueued.
@@ -130,11 +139,7 @@ Result<std::unique_ptr<LlamaModel>> LlamaModel::create(std::shared_ptr<const Ten
 Result<void> LlamaOnHost::init() {
   LlamaOptions& o = options_;
   const ModelConfig& c = config_;
-  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
-  if (o.ssm_states <= o.max_depth) {
-    return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
-  }
-  o.context_limit = o.context_limit == 0 ? c.context : std::min(o.context_limit, c.context);
+  TROUPE_TRY(complete(o, c));
   // No kernel target in it: all targets of the host give the same bits.
   info_ = llama_info(c, weights_, o, o.exact ? "host/exact/kv-f32" : "host/int8x32/kv-f16");
 
@@ -152,10 +157,7 @@ Result<void> LlamaOnHost::init() {
 
   caches_.kv = {nullptr, c.layers - c.recurrent_layers(), o.kv_blocks, o.block_size, c.kv_heads, c.head_dim};
   TROUPE_TRY(caches_.kv.data, memory_.get<std::byte>(kernels_->kv_bytes(caches_.kv)));
-  if (c.recurrent_layers() != 0) {
-    caches_.states = delta_states(c, o.ssm_states);
-    TROUPE_TRY(caches_.states.data, memory_.get<float>(caches_.states.floats()));
-  }
+  TROUPE_TRY(caches_.states, llama_states(memory_, c, o));
   TROUPE_TRY(tables_, llama_tables(memory_, o));
   TROUPE_TRY(scratch_, llama_scratch(memory_, c, o));
   TROUPE_TRY(history_, memory_.get<std::uint32_t>(std::size_t{o.n_slots} * o.context_limit));

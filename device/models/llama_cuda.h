@@ -1,20 +1,11 @@
 // A model of the families that ModelConfig describes (Llama and its kin), on a device that runs kernels/cuda.
 //
-// Weights are on the device as they are stored. A step's parameters (rows, ids, table changes, cell arrays) go up by one copy
-// from the step's upload memory; then its kernels, the copies of what the host reads and the event follow on the same stream,
-// so stream order is all the order there is. All steps go on one stream; copies of KV blocks go on it or on another, by another
-// thread, and who enqueues them orders them against the steps (info().streams). Nothing here waits but create() and load_adapter().
-//
-// A decode step (every row one token, every row wants one, no adapters) is filled up to a power of two of rows and replayed as a
-// graph, captured when its size first comes: all that changes between two such steps is in device memory or in the launches
-// around the graph. Rows that fill up have no block table, so they write no KV and read none. Where a capture fails, the same
-// kernels are launched one by one.
+// Weights are on the device as they are stored. Steps are as cuda_steps.h says: on one stream, or with options.prefill_stream on two,
+// each with its own feed. Copies of KV blocks go on the first or on another, by another thread, and who enqueues them orders them
+// against the steps (info().streams). Nothing here waits but create() and load_adapter().
 //
 // options.gemm cublaslt: products of BF16 weights are made by cuBLASLt (kernels/cuda/cublaslt.h), and R1 does not hold; the
 // arithmetic_id says so. A product that it refuses fails the step.
-//
-// R4: an upload area or a graph is used again only when the step that uses it has settled (fed_step_settled); until then a
-// step that brings the same area is refused.
 //
 // Threads: as LlamaModel (llama.h); load_adapter by any, which it binds to the device. Nothing is allocated after create() but at the first
 // step of a stream and at captures.
@@ -27,17 +18,11 @@
 #include "device/model.h"
 #include "device/models/llama_step.h"
 #include "device/models/model_config.h"
+#include "device/models/step_graphs.h"
 #include "device/models/tensor_source.h"
 #include "messages/error.h"
 
 namespace troupe::device {
-
-struct GraphFigures {
-  std::uint64_t captured = 0;
-  std::uint64_t replayed = 0;
-  std::uint64_t evicted = 0;
-  std::uint64_t failed = 0;  // captures
-};
 
 class LlamaCudaModel : public ModelDeviceFeed {
  public:

@@ -44,6 +44,13 @@ Result<void> check(const LlamaOptions& options) {
   return success();
 }
 
+Result<void> complete(LlamaOptions& o, const ModelConfig& config) {
+  o.context_limit = o.context_limit == 0 ? config.context : std::min(o.context_limit, config.context);
+  if (o.ssm_states == 0) o.ssm_states = o.n_slots * (o.max_depth + 1);
+  if (o.ssm_states > o.max_depth) return success();
+  return Error{ErrorCode::bad_request, fmt::format("{} versions of recurrent state; a sequence needs {}", o.ssm_states, o.max_depth + 1)};
+}
+
 ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic) {
   std::set<std::string> formats;
   const auto add = [&](const kernels::Weight& w) { formats.insert(kernels::name(w.format)); };
@@ -88,6 +95,22 @@ Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptio
   kernels::BlockTables tables{nullptr, o.n_slots, (o.context_limit + o.block_size - 1) / o.block_size};
   TROUPE_TRY(tables.entries, memory.get<std::uint32_t>(static_cast<std::size_t>(o.n_slots) * tables.blocks_per_slot));
   return tables;
+}
+
+Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& o) {
+  if (config.recurrent_layers() == 0) return kernels::RecurrentStates{};
+  kernels::RecurrentStates states = delta_states(config, o.ssm_states);
+  TROUPE_TRY(states.data, memory.get<float>(states.floats()));
+  return states;
+}
+
+Result<std::byte*> state_at(const kernels::RecurrentStates& states, std::uint32_t version, std::size_t begin, std::size_t bytes) {
+  const std::size_t all = states.version_floats() * sizeof(float);
+  if (version < states.n_versions && begin <= all && bytes <= all - begin) {
+    return reinterpret_cast<std::byte*>(states.at(version, 0)) + begin;
+  }
+  return bad_plan(fmt::format("a copy of bytes {}+{} of version {} of recurrent state; there are {} versions of {} bytes", begin, bytes,
+                              version, states.n_versions, all));
 }
 
 Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, const LlamaOptions& o) {

@@ -41,18 +41,28 @@ struct LlamaOptions {
   Gemm gemm = Gemm::own;                            // host: own
   std::string cublaslt;                             // the library's path; empty: where it is found
   std::uint32_t ssm_states = 0;                     // of a hybrid model: versions of recurrent state; 0 = depth + 1 for each slot
+  bool prefill_stream = false;                      // CUDA: it has a feed, and room, for steps of prefill on a stream of their own
   std::uint32_t max_graphs = 8;                     // CUDA: decode steps that are kept as graphs, one per size; 0 = none
 };
 
 // bad_request: an option out of its range.
 Result<void> check(const LlamaOptions& options);
 
-// `options.context_limit` as the model runs it. The formats of its weights are appended to `arithmetic`.
+// Sets what the options leave to the model: context_limit and ssm_states. bad_request: fewer versions of recurrent state than one
+// sequence needs.
+Result<void> complete(LlamaOptions& options, const ModelConfig& config);
+
+// `options` as complete() left them. The formats of its weights are appended to `arithmetic`.
 ModelInfo llama_info(const ModelConfig& config, const LlamaWeights& weights, const LlamaOptions& options, std::string arithmetic);
 
-// Errors of both: what alloc_device answers.
+// Errors of these three: what alloc_device answers.
 Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
 Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptions& options);
+// Of a model without recurrent layers: no memory.
+Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
+
+// Where bytes [begin, begin + bytes) of a version's state are, over all layers. bad_plan: beyond its end, or no such version.
+Result<std::byte*> state_at(const kernels::RecurrentStates& states, std::uint32_t version, std::size_t begin, std::size_t bytes);
 
 // Cell arrays that a step may name: the ring of the deepest pipeline, twice.
 inline std::size_t max_cell_arrays(const LlamaOptions& options) { return 2 * (std::size_t{options.max_depth} + 1); }

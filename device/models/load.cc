@@ -99,6 +99,7 @@ LlamaOptions llama_options(const LoadOptions& options, std::uint32_t context) {
   out.ssm_states = (options.max_batch + std::min(options.max_batch, 8u)) * (options.depth + 1) + options.max_batch;
   out.max_loras = options.max_loras;
   out.max_lora_rank = options.max_lora_rank;
+  out.prefill_stream = options.prefill_stream;
   out.max_graphs = options.max_graphs;
   out.gemm = options.cublaslt ? Gemm::cublaslt : Gemm::own;
   out.cublaslt = options.cublaslt_path;

@@ -33,6 +33,7 @@ struct LoadOptions {
   std::uint32_t depth = 2;        // most steps in flight
   std::uint32_t max_loras = 0;    // adapter slots
   std::uint32_t max_lora_rank = 16;
+  bool prefill_stream = false;    // CUDA: LlamaOptions::prefill_stream
   std::uint32_t max_graphs = 8;   // CUDA: LlamaOptions::max_graphs
   bool cublaslt = false;          // CUDA: LlamaOptions::gemm
   std::string cublaslt_path;      // LlamaOptions::cublaslt

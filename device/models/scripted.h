@@ -12,8 +12,8 @@
 // enqueued than max_depth + 1). A block table without the block of a position that is read or written fails its step with
 // bad_plan.
 //
-// Threads: one stream; what model.h says. The destructor waits for the steps that are enqueued, and needs the driver
-// alive; it releases a step that hangs.
+// Threads: a stream for each feed, and one for copies; what model.h says. The destructor waits for the steps that are enqueued, and needs
+// the driver alive; it releases a step that hangs.
 #pragma once
 
 #include <memory>
@@ -48,16 +48,18 @@ class ScriptedModel final : public ModelDeviceFeed {
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
   void fed_step_settled(Ticket ticket) override;
+  ModelDeviceFeed* prefill_feed() override;
 
   const ScriptedOptions& options() const;
   std::uint64_t settled() const;  // calls of fed_step_settled
   // Steps that hang complete from now on. Any thread.
   void release();
-  // The first log_steps steps, in order of enqueueing. To be read while no step is in flight.
+  // The first log_steps steps of the compute stream, in order of enqueueing. To be read while no step is in flight.
   std::span<const ScriptedTimes> times() const;
 
  private:
   struct State;
+  class Aside;
   explicit ScriptedModel(std::unique_ptr<State> state);
   std::unique_ptr<State> s_;
 };

@@ -42,6 +42,7 @@ struct ScriptedOptions {
   std::uint32_t max_step_tokens = 512;
   std::uint32_t max_logits_rows = 8;
   std::uint32_t max_depth = 4;
+  bool prefill_stream = false;  // it has a feed for steps of prefill on a stream of their own, and takes copies on another
   std::uint64_t seed = 1;
   std::uint32_t eos_per_mille = 0;  // how often the next token is the end of sequence
   std::uint32_t window = 0;         // positions that attention reads; 0 = all before it, else at least 2

@@ -76,6 +76,21 @@ class CudaKernels final : public Kernels {
     }
   }
 
+  void causal_conv(const RecurrentArgs& args, const RecurrentStates& states) override { launch_causal_conv(args, states, o_.stream); }
+
+  void delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads) override {
+    launch_delta_gates(a, b, rate, dt_bias, n_tokens, heads, o_.stream);
+  }
+
+  void delta_rule(const RecurrentArgs& args, const RecurrentStates& states) override { launch_delta_rule(args, states, o_.stream); }
+
+  void split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first, std::size_t stride,
+                   float* second) override {
+    launch_split_heads(from, n_tokens, n_heads, width, first, stride, second, o_.stream);
+  }
+
+  void sigmoid_mul(float* x, const float* gate, std::size_t n) override { launch_sigmoid_mul(x, gate, n, o_.stream); }
+
   void silu_mul(float* gate, const float* up, std::size_t n) override { launch_silu_mul(gate, up, n, o_.stream); }
 
   void gather_outputs(const StepRow* rows, std::uint32_t n_rows, const float* x, std::uint32_t width, float* out) override {

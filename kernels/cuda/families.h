@@ -9,6 +9,9 @@
 //                         tile that are not there are zeros, and no sum is split, so every tile shape gives the same bits.
 //   lora                  thread i of 128 adds the products of elements i, i + 128, ... of A's row and of x ascending by fma, then
 //                         as rms_norm; times scale; then ascending over the ranks by fma; then onto y. All of it in F32.
+//   causal_conv           ascending over the taps by fma from 0.
+//   delta_rule            thread i of 4 adds the products of elements i, i + 4, ... ascending by fma from 0; then threads 2 apart,
+//                         then 1. S decay is a product of its own, and S + k (beta (v - m)) one fma. All of it in F32.
 //   attention             positions in pieces of kAttentionSplit from position 0 on, each in tiles of 32 with a running maximum
 //                         and sum; pieces are then merged ascending. Decode and prefill share the code.
 // Errors of a launch stay in CUDA's last error, which the driver asks for.
@@ -62,6 +65,17 @@ void launch_write_blocks(const KvCache& kv, std::span<const std::uint32_t> block
 
 // silu_mul.cu
 void launch_silu_mul(float* gate, const float* up, std::size_t n, CudaStream stream);
+
+// recurrent.cu: as kernels.h has them. states.k_dim: at most kMostKeyElements. A row without state_out, which only fills a step up,
+// gets no results and touches no state.
+inline constexpr std::uint32_t kMostKeyElements = 256;
+void launch_causal_conv(const RecurrentArgs& args, const RecurrentStates& states, CudaStream stream);
+void launch_delta_gates(float* a, float* b, const float* rate, const float* dt_bias, std::uint32_t n_tokens, std::uint32_t heads,
+                        CudaStream stream);
+void launch_delta_rule(const RecurrentArgs& args, const RecurrentStates& states, CudaStream stream);
+void launch_split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t n_heads, std::uint32_t width, float* first,
+                        std::size_t stride, float* second, CudaStream stream);
+void launch_sigmoid_mul(float* x, const float* gate, std::size_t n, CudaStream stream);
 
 // matmul.cu: one job. Tiles of more rows of x for larger calls; tile_rows overrides it (8, 16, 32 or 64; tests).
 void launch_matmul(const MatmulJob& job, const float* x, std::uint32_t n_rows, CudaStream stream, std::uint32_t tile_rows = 0);

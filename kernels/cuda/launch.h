@@ -1,5 +1,6 @@
 // What differs between nvcc and the SIMT emulation of the tests (tests/simt), which gives CUDA's names to the host's
-// compiler: how a kernel is launched and how shared memory is declared. Only .cu files include this.
+// compiler: how a kernel is launched, how shared memory is declared,
+// and loops that are to be unrolled so that the array they index stays in registers. Only .cu files include this.
 //
 // They keep to what both compile: no <<<>>> but here, no extern __shared__, no CUDA header, fused multiply-adds written as
 // fmaf (nvcc gets -fmad=false).
@@ -17,7 +18,9 @@
 
 #ifdef __CUDACC__
 #define TROUPE_SHARED(Type, name) __shared__ Type name
+#define TROUPE_UNROLL _Pragma("unroll")
 #else
+#define TROUPE_UNROLL
 #define TROUPE_SHARED(Type, name)   \
   static const char name##_key = 0; \
   Type& name = *static_cast<std::add_pointer_t<Type>>(::troupe::simt::shared_memory(&name##_key, sizeof(Type)))

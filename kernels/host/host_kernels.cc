@@ -135,8 +135,6 @@ class HostKernels final : public Kernels {
     });
   }
 
-  bool has_recurrent() const override { return true; }
-
   void causal_conv(const RecurrentArgs& a, const RecurrentStates& states) override {
     constexpr std::uint32_t kPiece = 256;
     const std::uint32_t channels = states.channels(), pieces = (channels + kPiece - 1) / kPiece;

@@ -24,7 +24,7 @@ constexpr Tiny kTiny[] = {
     {"tiny-llama", "F32"},  {"tiny-llama", "F16"}, {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"},   {"tiny-llama", "Q4_0"},
     {"tiny-llama", "Q4_1"}, {"tiny-llama", ""},    {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", "Q8_0"},
     {"tiny-llama3", ""},    {"tiny-mistral", ""},  {"tiny-mistral-swa", ""}, {"tiny-qwen2", "Q8_0"},   {"tiny-qwen2", ""},
-    {"tiny-qwen3", "BF16"}, {"tiny-qwen3", ""},
+    {"tiny-qwen3", "BF16"}, {"tiny-qwen3", ""},    {"tiny-qwen35", ""},
 };
 
 struct Wanted {

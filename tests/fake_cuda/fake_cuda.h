@@ -30,15 +30,16 @@
 
 namespace fake_cuda {
 
-#define FAKE_CUDA_CALLS(X)                                                                                                                 \
-  X(cudaGetDeviceCount)                                                                                                                    \
-  X(cudaSetDevice)                                                                                                                         \
-  X(cudaDeviceGetAttribute)                                                                                                                \
-  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)                     \
-      X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) \
-          X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
-              X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
-                  X(cudaGraphExecDestroy) X(kernel_launch)
+#define FAKE_CUDA_CALLS(X)                                                                                                                \
+  X(cudaGetDeviceCount)                                                                                                                   \
+  X(cudaSetDevice)                                                                                                                        \
+  X(cudaDeviceGetAttribute)                                                                                                               \
+  X(cudaStreamCreateWithFlags)                                                                                                            \
+  X(cudaStreamCreateWithPriority) X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize)    \
+      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) \
+          X(cudaEventElapsedTime) X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc)              \
+              X(cudaFreeHost) X(cudaLaunchHostFunc) X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate)             \
+                  X(cudaGraphLaunch) X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(kernel_launch)
 
 enum class Call : std::uint8_t {
 #define FAKE_CUDA_NAME(name) name,
@@ -68,6 +69,9 @@ struct Fault {
 
 // Works off the streams, forgets all that is alive, all reports, faults and losses. Not while other threads call.
 void reset(const Options& options = {});
+// Of a stream that is alive; lower is served first, and the fake has no preference.
+inline constexpr int kGreatestPriority = -5;
+int priority(cudaStream_t stream);
 void inject(const Fault& fault);
 std::uint64_t calls(Call call);  // since the reset
 

@@ -75,6 +75,7 @@ struct CUstream_st {
     std::uint64_t seq = 0;
   };
   int device = 0;
+  int priority = 0;
   std::deque<Queued> queue;  // the front one is being worked on
   std::uint64_t enqueued = 0, done = 0;
   fake_cuda::Clock clock;  // of other streams: what its waits imply

@@ -1,6 +1,8 @@
 // Devices, streams, events, host functions and kernels of the fake runtime.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "tests/fake_cuda/machine.h"
@@ -35,6 +37,8 @@ Entry::Entry(Call call, Needs needs) : lock(machine().mutex), m(machine()), call
     m.faults.erase(m.faults.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
+
+int priority(cudaStream_t stream) { return stream->priority; }
 
 cudaError_t Entry::done(cudaError_t error) {
   if (error != cudaSuccess) this_thread().last = error;
@@ -161,16 +165,39 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int dev
   }
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
-  Entry e(Call::cudaStreamCreateWithFlags, Entry::Needs::device);
-  if (e.refused()) return Entry::done(e.error());
-  if (flags != cudaStreamNonBlocking)
-    e.m.report("cudaStreamCreateWithFlags: the stream waits for the null stream: pass cudaStreamNonBlocking");
+namespace {
+
+cudaError_t create_stream(Entry& e, cudaStream_t* pStream, unsigned int flags, int priority, const char* call) {
+  if (flags != cudaStreamNonBlocking) e.m.report(std::string(call) + ": the stream waits for the null stream: pass cudaStreamNonBlocking");
   auto stream = std::make_unique<CUstream_st>();
   stream->device = fake_cuda::this_thread().device;
+  stream->priority = priority;
   stream->thread = std::thread([&m = e.m, s = stream.get()] { m.work(s); });
   *pStream = *e.m.streams.insert(stream.release()).first;
   return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
+  Entry e(Call::cudaStreamCreateWithFlags, Entry::Needs::device);
+  if (e.refused()) return Entry::done(e.error());
+  return create_stream(e, pStream, flags, 0, "cudaStreamCreateWithFlags");
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
+  Entry e(Call::cudaDeviceGetStreamPriorityRange, Entry::Needs::device);
+  if (e.refused()) return Entry::done(e.error());
+  *leastPriority = 0;
+  *greatestPriority = fake_cuda::kGreatestPriority;
+  return cudaSuccess;
+}
+
+// CUDA clamps a priority outside the range, in silence.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned int flags, int priority) {
+  Entry e(Call::cudaStreamCreateWithPriority, Entry::Needs::device);
+  if (e.refused()) return Entry::done(e.error());
+  return create_stream(e, pStream, flags, std::clamp(priority, fake_cuda::kGreatestPriority, 0), "cudaStreamCreateWithPriority");
 }
 
 // The stream's thread goes with the next reset.

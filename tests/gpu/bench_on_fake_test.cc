@@ -99,6 +99,7 @@ TEST_F(GpuBench, ReportsEveryFigure) {
   o.rounds = 10;
   o.batches = {1, 4};
   o.prompt = 4, o.tokens = 16;
+  o.decoding = 2, o.decoded = 60, o.warm = 6, o.prompts = 1, o.long_prompt = 40;
   Report report;
   const auto done = bench_gpu(report, model(), o);
   ASSERT_TRUE(done) << done.error().what;
@@ -107,7 +108,8 @@ TEST_F(GpuBench, ReportsEveryFigure) {
   const auto json = boost::json::parse(golden::read_file(path));
   const std::string text = boost::json::serialize(json);
   for (const char* what : {"copy on the device", "4 KiB to the host", "batch 1, a step on the device", "batch 4, the device is busy",
-                           "depth 1 (sync), graphs", "depth 2 (async), no graphs", "to enqueue a step"}) {
+                           "depth 1 (sync), graphs", "depth 2 (async), no graphs", "to enqueue a step", "one stream for steps, longest gap",
+                           "prefill on a stream of its own, longest gap"}) {
     EXPECT_NE(text.find(what), std::string::npos) << what;
   }
   EXPECT_EQ(text.find("null"), std::string::npos) << text;

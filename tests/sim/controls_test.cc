@@ -17,6 +17,7 @@ struct Control {
   const char* name;
   Faults faults;
   std::uint64_t seeds;  // within which it is found
+  bool own_checks = true;
 };
 
 // The first seed that finds it; 0 = none of them.
@@ -25,6 +26,7 @@ std::uint64_t found(const Control& control, std::string& violation) {
     Scenario s = make_scenario(seed);
     if (control.faults.spill == SpillFault::trust_files) s.world.files.damages = {1, 2, 3, 4};        // few lives have any by themselves
     if (control.faults.router == RouterFault::trust_half_copy) s.world.device.copy_half = {2, 3, 4};  // likewise
+    s.world.own_checks = control.own_checks;
     violation = run_scenario(s, control.faults).violation;
     if (!violation.empty()) return seed;
   }
@@ -55,6 +57,10 @@ INSTANTIATE_TEST_SUITE_P(All, Controls,
                                          Control{"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, 100},
                                          Control{"WaitUnrecorded", {{}, RouterFault::wait_unrecorded, {}}, 100},
                                          Control{"TrustHalfCopy", {{}, RouterFault::trust_half_copy, {}}, 2000},
+                                         Control{"JoinEarlyByOwnChecks", {SchedulerFault::join_early, {}, {}}, 100},
+                                         Control{"JoinEarly", {SchedulerFault::join_early, RouterFault::trust_join, {}}, 100, false},
+                                         Control{"FenceOneStream", {{}, RouterFault::fence_one_stream, {}}, 500},
+                                         Control{"FenceOneStreamByItsEffects", {{}, RouterFault::fence_one_stream, {}}, 500, false},
                                          Control{"TrustFiles", {{}, {}, SpillFault::trust_files}, 2000},
                                          Control{"KeepOverrunsCounts", {.append_history = true}, 300},
                                          Control{"StaleCell", {{}, RouterFault::stale_cell, {}}, 100}),

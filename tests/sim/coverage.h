@@ -25,6 +25,7 @@ enum class Path : std::uint8_t {
   // Run-ahead
   steps,
   steps_ahead,
+  prefill_steps,  // on a stream of their own
   fed_rows,
   overruns,
   redone_rows,
@@ -90,6 +91,7 @@ inline const char* name(Path path) {
                                           "ended_error",
                                           "steps",
                                           "steps_ahead",
+                                          "prefill_steps",
                                           "fed_rows",
                                           "overruns",
                                           "redone_rows",

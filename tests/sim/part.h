@@ -32,6 +32,7 @@ enum class Actor : std::uint8_t {
   lora,
   loader,
   copy_stream,
+  prefill_stream,
   count
 };
 inline constexpr std::size_t kActors = static_cast<std::size_t>(Actor::count);
@@ -54,7 +55,7 @@ struct Part {
         witness(model, c.ring_slots),
         scheduler(c.scheduler, model),
         router(c.router, model),
-        device_core(c.ring_slots, c.step_timeout, c.device.spill_places),
+        device_core(c.ring_slots, c.step_timeout, c.device.spill_places, c.device.prefill_stream ? c.ring_slots / 2 : 0),
         sampler(c.device.vocab),
         files(std::make_shared<SimFiles>(c.files)),
         spill(c.spill, model, files),

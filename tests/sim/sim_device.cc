@@ -89,7 +89,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
-      recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
+      recurrent_(o.ssm_states * state_words(), 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
       history_(std::size_t{o.n_slots} * o.context),
       appended_(o.n_slots),
@@ -108,6 +108,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
 std::vector<SlotHandles> SimDevice::ring() const {
   std::vector<SlotHandles> ring(slots_.size());
   for (std::uint32_t i = 0; i < ring.size(); ++i) ring[i].slot = i;
+  for (std::size_t i = ring.size() / 2; options_.prefill_stream && i < ring.size(); ++i) ring[i].stream = kPrefillStream;
   return ring;
 }
 
@@ -119,8 +120,23 @@ std::vector<CopyHandles> SimDevice::places() {
     places[i].blocks = options_.spill_blocks;
     places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
     places[i].order = options_.copy_stream ? 100 + i : 0;
+    places[i].state_parts = options_.ssm_states == 0 ? 0 : options_.ssm_parts;
   }
   return places;
+}
+
+std::uint64_t SimDevice::recurrent_of(std::uint32_t version) const {
+  const std::uint64_t* words = recurrent_.data() + version * state_words();
+  std::uint64_t state = words[0];
+  for (std::size_t i = 1; i < state_words(); ++i)
+    if (words[i] != mix(words[0] + i)) state = mix(state ^ words[i]);
+  return state;
+}
+
+void SimDevice::keep_recurrent(std::uint32_t version, std::uint64_t state) {
+  std::uint64_t* words = recurrent_.data() + version * state_words();
+  words[0] = state;
+  for (std::size_t i = 1; i < state_words(); ++i) words[i] = mix(state + i);
 }
 
 std::uint64_t& SimDevice::kv_at(std::uint32_t slot, std::uint32_t position) {
@@ -197,7 +213,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
     return;
   }
-  std::uint64_t recurrent = row.state_in < recurrent_.size() ? recurrent_[row.state_in] : 0;
+  std::uint64_t recurrent = row.state_in < options_.ssm_states ? recurrent_of(row.state_in) : 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
@@ -215,8 +231,8 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sum;
   }
   if (options_.ssm_states != 0) {
-    if (row.state_out < recurrent_.size())
-      recurrent_[row.state_out] = recurrent;
+    if (row.state_out < options_.ssm_states)
+      keep_recurrent(row.state_out, recurrent);
     else if (violation_.empty())
       violation_ = label(step.ticket) + " row " + std::to_string(i) + " has no version to write its state to";
     state = sim_mixed(state, recurrent);
@@ -248,8 +264,9 @@ Error SimDevice::change(const ChangeTable& m) {
 DeviceError SimDevice::enqueue(const Enqueue& m) {
   const std::uint64_t step = m.step->ticket.step;
   const bool half = options_.half_enqueued.count(step) > 0;
-  if (!half && options_.enqueue_errors.count(step) == 0) return queue_.push_back({.step = m.step}), DeviceError{};
-  if (half) queue_.push_back({.step = m.step});
+  std::deque<Work>& to = m.step->slot.stream == kPrefillStream ? prefills_ : queue_;
+  if (!half && options_.enqueue_errors.count(step) == 0) return to.push_back({.step = m.step}), DeviceError{};
+  if (half) to.push_back({.step = m.step});
   ++(half ? faults_.half : faults_.enqueue);
   return {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step could not be enqueued (injected)"};
 }
@@ -273,10 +290,11 @@ std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
     return done;
   }
   const bool fails = options_.copy_errors.count(m.copy.step) > 0;
-  const std::size_t n = fails ? m.blocks.size() / 2 : m.blocks.size();
+  const std::size_t all = m.blocks.size() + m.n_parts, n = fails ? all / 2 : all;
   for (std::size_t i = 0; i < n; ++i) {
     std::uint64_t* staged = staging_[m.handles.place].data() + i * options_.block_size;
-    std::uint64_t* block = kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
+    std::uint64_t* block = m.n_parts != 0 ? recurrent_.data() + m.state * state_words() + (m.part + i) * options_.block_size
+                                          : kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
     m.out ? std::copy(block, block + options_.block_size, staged) : std::copy(staged, staged + options_.block_size, block);
   }
   if (options_.copy_half.count(m.copy.step) > 0) return std::nullopt;
@@ -298,7 +316,10 @@ Error SimDevice::record(const RecordEvent& m) {
 }
 
 std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
-  std::deque<Work>& from = copies_runnable() && (!steps_runnable() || pick % 2 == 1) ? copies_ : queue_;
+  const bool steps = runnable(queue_), prefills = runnable(prefills_);
+  std::deque<Work>& from = copies_runnable() && (!(steps || prefills) || pick % 2 == 1) ? copies_
+                           : prefills && (!steps || (pick >> 1) % 2 == 1)               ? prefills_
+                                                                                        : queue_;
   const Work work = std::move(from.front());
   from.pop_front();
   if (work.mark) return ++marks_[*work.mark].complete, std::nullopt;
@@ -321,7 +342,7 @@ std::optional<EventDone> SimDevice::run_head(std::uint64_t pick) {
   for (const TableDelta& d : step->deltas) tables_[d.slot][d.index] = d.block;
   const std::size_t n = half || late ? step->rows.size() / 2 : step->rows.size();
   for (std::uint32_t i = 0; i < n; ++i) run_row(*step, i);
-  if (half) return std::nullopt;
+  if (half && !marks_end(*step)) return std::nullopt;
   if (late) {
     ++faults_.failed_late;
     done.error = {DeviceError::Phase::forward, ErrorCode::device_failed, 0, 0, "the step failed half-way (injected)"};

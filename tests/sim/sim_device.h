@@ -1,5 +1,6 @@
 // One device stream with a model on it, simulated: steps run in order, when the World says so; with `copy_stream`, copies run on
-// a second one, in their order, ordered against the steps by what they wait for alone. The model's next token
+// a second one, in their order, ordered against the steps by what they wait for alone; with `prefill_stream`, so do the steps of
+// prefill, and nothing orders them against the others. The model's next token
 // depends on every token before it through a hash that it keeps in paged "KV" memory and reads back through the block
 // table: that of the position before, and that of an earlier one or with a window of all in it. So a block that was given
 // away too early, a wrong table entry, a missing write or a wrong position shows up as a wrong token; a row whose window
@@ -25,6 +26,7 @@ struct SimDeviceOptions {
   std::uint32_t block_size = 4;
   std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
   std::uint32_t ssm_states = 0;  // 0: no recurrent layers; else versions of their state, which every choice depends on too
+  std::uint32_t ssm_parts = 2;   // that a version of it takes up, each as long as a block
   std::uint32_t kv_blocks = 64;
   std::uint32_t n_slots = 16;
   std::uint32_t max_rows = 16;
@@ -38,6 +40,7 @@ struct SimDeviceOptions {
   std::uint32_t spill_places = 0;
   std::uint32_t spill_blocks = 2;  // that a place's page-locked memory holds
   bool copy_stream = false;
+  bool prefill_stream = false;  // then the latter half of the ring is its
   // Faults, by step number.
   std::set<std::uint64_t> fail_steps;                          // fails before it did anything: its table entries are lost too
   std::set<std::uint64_t> fail_late;                           // fails after its table entries and half its rows
@@ -80,8 +83,11 @@ class SimDevice {
   DeviceError enqueue(const CopyBlocks& m);
   Error record(const RecordEvent& m);  // on the steps' stream
   // Whether the oldest work of a stream can go on.
-  bool runnable() const { return steps_runnable() || copies_runnable(); }
-  bool hung() const { return !queue_.empty() && !steps_runnable(); }
+  bool runnable() const { return runnable(queue_) || runnable(prefills_) || copies_runnable(); }
+  bool hung() const { return (!queue_.empty() && !runnable(queue_)) || (!prefills_.empty() && !runnable(prefills_)); }
+  // A step that is enqueued in part has its event behind that: it is answered when that has come. Where prefill has a stream,
+  // nothing else would say when it is over.
+  bool marks_end(const LaunchedStep& step) const { return options_.prefill_stream && options_.half_enqueued.count(step.ticket.step) > 0; }
   // Runs it; `pick` chooses the stream where both can. None: it has no event that anybody asks for.
   std::optional<EventDone> run_head(std::uint64_t pick);
   // Adapters: into memory that the table does not show (an error if the path begins with "bad"), and the table.
@@ -119,8 +125,8 @@ class SimDevice {
   struct Mark {  // by place; how often its event was recorded, and was complete
     std::uint64_t recorded = 0, complete = 0;
   };
-  bool steps_runnable() const {
-    return !queue_.empty() && !(options_.hang_at != 0 && queue_.front().step && queue_.front().step->ticket.step >= options_.hang_at);
+  bool runnable(const std::deque<Work>& steps) const {
+    return !steps.empty() && !(options_.hang_at != 0 && steps.front().step && steps.front().step->ticket.step >= options_.hang_at);
   }
   bool copies_runnable() const {
     return !copies_.empty() && marks_[copies_.front().copy.handles.place].complete >= copies_.front().marks_before;
@@ -129,6 +135,10 @@ class SimDevice {
   void run_row(const LaunchedStep& step, std::uint32_t i);
   void sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state);
   void keep_id(std::uint32_t slot, std::uint32_t position, Token id);
+  // A version some of whose words belong to another one gives a state that nobody expects.
+  std::uint64_t recurrent_of(std::uint32_t version) const;
+  void keep_recurrent(std::uint32_t version, std::uint64_t state);
+  std::size_t state_words() const { return std::size_t{options_.ssm_parts} * options_.block_size; }
   std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
   // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
   bool has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const;
@@ -136,14 +146,14 @@ class SimDevice {
   const SimDeviceOptions options_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::uint64_t> kv_;         // [block][offset]
-  std::vector<std::uint64_t> recurrent_;  // by version
+  std::vector<std::uint64_t> recurrent_;  // [version][ssm_parts * block_size]: the state, and words that follow from it
   std::vector<Slot> slots_;
   std::vector<Token> history_;  // [slot of a table][position]: ids, as kernels::FeedArgs::history
   std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history
   kernels::ThreadPool threads_{1};
   kernels::Sample sample_{threads_};
   std::vector<std::vector<std::uint64_t>> staging_;  // by place
-  std::deque<Work> queue_, copies_;  // copies_: with a stream of their own
+  std::deque<Work> queue_, prefills_, copies_;       // the latter two: with a stream of their own
   std::vector<Mark> marks_;
   bool lost_ = false;
   struct Adapter {

@@ -12,10 +12,11 @@ constexpr std::size_t kMaxMailbox = 64;  // of one pair of actors (R11)
 }  // namespace
 
 actors::Sender World::sender_of(Actor actor) {
-  constexpr actors::Sender kSenders[] = {actors::Sender::runtime,   actors::Sender::dispatcher, actors::Sender::delivery,
-                                         actors::Sender::scheduler, actors::Sender::router,     actors::Sender::stream,
-                                         actors::Sender::device,    actors::Sender::sampler,    actors::Sender::spill,
-                                         actors::Sender::lora,      actors::Sender::loader,     actors::Sender::copy_stream};
+  constexpr actors::Sender kSenders[] = {actors::Sender::runtime,       actors::Sender::dispatcher, actors::Sender::delivery,
+                                         actors::Sender::scheduler,     actors::Sender::router,     actors::Sender::stream,
+                                         actors::Sender::device,        actors::Sender::sampler,    actors::Sender::spill,
+                                         actors::Sender::lora,          actors::Sender::loader,     actors::Sender::copy_stream,
+                                         actors::Sender::prefill_stream};
   static_assert(std::size(kSenders) == kActors);
   return kSenders[static_cast<int>(actor)];
 }
@@ -165,7 +166,10 @@ void World::route(End self, M m) {
     send(self, own(Actor::router), std::move(m));
   } else if constexpr (std::is_same_v<M, WriteState> || std::is_same_v<M, ReadState> || std::is_same_v<M, DropState>) {
     send(self, own(Actor::spill), std::move(m));
-  } else if constexpr (std::is_same_v<M, Enqueue> || std::is_same_v<M, RecordEvent>) {
+  } else if constexpr (std::is_same_v<M, Enqueue>) {
+    const End stream = own(m.step->slot.stream == kPrefillStream ? Actor::prefill_stream : Actor::stream);
+    send(self, stream, std::move(m));
+  } else if constexpr (std::is_same_v<M, RecordEvent>) {
     send(self, own(Actor::stream), std::move(m));
   } else if constexpr (std::is_same_v<M, CopyBlocks>) {
     send(self, own(m.handles.order != 0 ? Actor::copy_stream : Actor::stream), std::move(m));
@@ -258,14 +262,24 @@ void World::take_up(End to, const M& m) {
       }
       break;
     case Actor::stream:
+    case Actor::prefill_stream:
       if constexpr (std::is_same_v<M, ChangeTable>) send(to, own(Actor::router), TableChanged{{}, p.device.change(m)});
       if constexpr (std::is_same_v<M, RecordEvent>) send(to, own(Actor::router), EventRecorded{{}, m.mark, m.place, p.device.record(m)});
       if constexpr (std::is_same_v<M, Enqueue>) {
         const auto n_rows = static_cast<std::uint32_t>(m.step->rows.size());
         send(to, own(Actor::device),
-             Watch{{}, m.step->ticket, m.step->slot.slot, n_rows, m.step->n_logits, p.device.enqueue(m), false, m.step->n_logprobs});
+             Watch{{},
+                   m.step->ticket,
+                   m.step->slot.slot,
+                   n_rows,
+                   m.step->n_logits,
+                   p.device.enqueue(m),
+                   p.device.marks_end(*m.step),
+                   m.step->n_logprobs});
       } else if constexpr (std::is_same_v<M, CopyBlocks>) {
-        send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, p.device.enqueue(m)});
+        const DeviceError error = p.device.enqueue(m);
+        p.unsafe = p.unsafe || (options_.device.prefill_stream && !m.out && error.phase == DeviceError::Phase::forward);
+        send(to, own(Actor::device), Watch{{}, m.copy, ring_slots_ + m.handles.place, 0, 0, error});
       }
       break;
     case Actor::copy_stream:
@@ -365,8 +379,9 @@ bool World::step() {
     recorder_.at_the_edge();
     const std::uint32_t at = devices_.size() == 1 ? devices_[0] : devices_[random_() % devices_.size()];
     Part& p = *parts_[at];
+    const bool several = options_.device.copy_stream || options_.device.prefill_stream;
     if (p.slow > 1 && !ready_.empty() && random_() % p.slow != 0) return true;
-    if (auto done = p.device.run_head(options_.device.copy_stream && !options_.in_order ? random_() : 0))
+    if (auto done = p.device.run_head(several && !options_.in_order ? random_() : 0))
       send({Actor::edge, at}, {Actor::device, at}, std::move(*done));
     return true;
   }

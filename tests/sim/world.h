@@ -32,7 +32,7 @@ struct WorldOptions {
   std::uint32_t depth = 2;
   std::uint32_t max_batch = 8;
   std::uint32_t step_tokens = 24;
-  std::uint32_t ring_slots = 0;  // 0: depth + 1
+  std::uint32_t ring_slots = 0;  // of a stream; 0: depth + 1
   std::uint32_t max_live = 1024;
   std::uint32_t device_lag = 1;  // the device runs a step about once in (lag + messages that are ready) turns
   bool prefix_cache = true;

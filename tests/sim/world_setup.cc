@@ -17,6 +17,7 @@ actors::SchedulerConfig scheduler_config(const WorldOptions& o) {
   c.step_tokens = o.step_tokens;
   c.spill_places = o.device.spill_places;
   c.spill_min_blocks = o.spill_min_blocks;
+  c.prefill_stream = o.device.prefill_stream;
   c.movable = o.replicas > 0;
   c.fault = o.fault;
   return c;
@@ -57,15 +58,20 @@ actors::LoraConfig lora_config(const WorldOptions& o) {
 
 World::World(const WorldOptions& o)
     : options_(o),
-      ring_slots_(o.ring_slots != 0 ? o.ring_slots : o.depth + 1),
+      ring_slots_((o.ring_slots != 0 ? o.ring_slots : o.depth + 1) * (o.device.prefill_stream ? 2 : 1)),
       random_(o.seed),
       model_(sim_model(o.device)),
       dispatcher_(dispatcher_config(o), model_),
       delivery_({o.replicas > 0, o.delivery_fault}) {
   const PartConfig c = part_config({0, 1});
   if (o.record && o.replicas == 0)
-    recorder_.begin(
-        {dispatcher_config(o), c.scheduler, c.router, {c.ring_slots, c.step_timeout, c.device.spill_places}, c.lora, c.spill, model_});
+    recorder_.begin({dispatcher_config(o),
+                     c.scheduler,
+                     c.router,
+                     {c.ring_slots, c.step_timeout, c.device.spill_places, c.device.prefill_stream ? c.ring_slots / 2 : 0},
+                     c.lora,
+                     c.spill,
+                     model_});
   for (std::uint32_t i = 0; i < std::max(1u, o.replicas); ++i) add_part({i, 1});
 }
 

@@ -22,7 +22,7 @@ struct Tiny {
 constexpr Tiny kTiny[] = {
     {"tiny-llama", "F32"},    {"tiny-llama", "F16"},    {"tiny-llama", "BF16"},   {"tiny-llama", "Q8_0"}, {"tiny-llama", "Q4_0"},
     {"tiny-llama", "Q4_1"},   {"tiny-llama-k", "Q4_K"}, {"tiny-llama-k", "Q6_K"}, {"tiny-llama3", ""},    {"tiny-mistral", ""},
-    {"tiny-mistral-swa", ""}, {"tiny-qwen2", ""},       {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},
+    {"tiny-mistral-swa", ""}, {"tiny-qwen2", ""},       {"tiny-qwen3", "BF16"},   {"tiny-qwen3", ""},     {"tiny-qwen35", ""},
 };
 
 std::string path_of(const Tiny& t) {
@@ -83,14 +83,17 @@ INSTANTIATE_TEST_SUITE_P(All, SimtTiny, testing::ValuesIn(kTiny), [](const auto&
 
 // R1: a sequence alone, prefilled at once and decoded from host ids, against the same one in another slot and other blocks,
 // in chunks, beside three others, fed on the device, with another order of threads and the other attention.
-TEST(SimtExact, BitsDependOnTheTokensAlone) {
+class SimtExact : public testing::TestWithParam<Tiny> {};
+
+TEST_P(SimtExact, BitsDependOnTheTokensAlone) {
+  const std::string path = path_of(GetParam());
   const auto cases = golden::read_cases("tests/golden/tiny-llama/golden.Q4_1.json");
   const std::vector<std::uint32_t>& prompt = cases[2].prompt;
   const auto n = static_cast<std::uint32_t>(prompt.size());
   std::vector<std::vector<float>> alone;
   std::vector<std::uint32_t> ids;
   {
-    SimtLlama model("tests/golden/tiny-llama/tiny-llama.Q4_1.gguf", {.seed = 1, .max_decode_tokens = 64});
+    SimtLlama model(path, {.seed = 1, .max_decode_tokens = 64});
     LlamaAnswer a = model.step({{.slot = 0, .position = 0, .ids = prompt}});
     for (std::uint32_t i = 0; i < 6; ++i) {
       alone.push_back(a.logits[0]);
@@ -98,7 +101,7 @@ TEST(SimtExact, BitsDependOnTheTokensAlone) {
       a = model.step({{.slot = 0, .position = n + i, .ids = {ids.back()}}});
     }
   }
-  SimtLlama model("tests/golden/tiny-llama/tiny-llama.Q4_1.gguf", {.seed = 99, .max_decode_tokens = 0});
+  SimtLlama model(path, {.seed = 99, .max_decode_tokens = 0});
   const auto other = [&](std::uint32_t slot, std::uint32_t position, std::uint32_t count) {
     return LlamaRow{
         .slot = slot, .position = position, .ids = std::vector<std::uint32_t>(count, 7 + slot + position), .wants = slot % 2 == 0};
@@ -115,6 +118,9 @@ TEST(SimtExact, BitsDependOnTheTokensAlone) {
     ASSERT_EQ(a.rows[0].status, kernels::Status::ok);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, SimtExact, testing::Values(Tiny{"tiny-llama", "Q4_1"}, Tiny{"tiny-qwen35", ""}),
+                         [](const auto& info) { return *info.param.type == 0 ? "hybrid" : "attention"; });
 
 // The default model: a prompt of 11 tokens, and 4 greedy ids fed on the device.
 TEST(SimtSmolLm2, GreedyIds) {

@@ -81,9 +81,14 @@ class SimtLlama {
                                            .partial = partial_.data(),
                                            .max_lora_rank = o_.max_loras == 0 ? 0 : o_.max_lora_rank,
                                            .lora_shrunk = shrunk_.data()});
-    kv_ = {nullptr, config_.layers, o_.blocks, o_.block_size, config_.kv_heads, config_.head_dim};
+    kv_ = {nullptr, config_.layers - config_.recurrent_layers(), o_.blocks, o_.block_size, config_.kv_heads, config_.head_dim};
     cache_.resize(kernels_->kv_bytes(kv_) / 4);
     kv_.data = cache_.data();
+    if (config_.recurrent_layers() != 0) {
+      recurrent_ = device::delta_states(config_, 2 * o_.slots);
+      states_.assign(recurrent_.floats(), std::nanf(""));
+      recurrent_.data = states_.data();
+    }
     const std::uint32_t per_slot = (o_.context + o_.block_size - 1) / o_.block_size;
     entries_.resize(std::size_t{o_.slots} * per_slot);
     tables_ = {entries_.data(), o_.slots, per_slot};
@@ -127,6 +132,11 @@ class SimtLlama {
         ids.insert(ids.end(), w.ids.begin(), w.ids.end());
       }
       if (w.wants) r.output = r.logits_row = outputs++;
+      if (config_.recurrent_layers() != 0) {  // a slot's two versions in turn
+        std::uint32_t& latest = latest_[w.slot];
+        r.state_in = w.position == 0 ? k::kNone : 2 * w.slot + latest;
+        r.state_out = 2 * w.slot + (latest ^= 1);
+      }
       if (w.adapter != 0) runs.push_back({n, r.n_tokens, w.adapter});
       n += r.n_tokens;
       auto& table = blocks_[w.slot];
@@ -148,7 +158,13 @@ class SimtLlama {
     auto qkv = floats(std::size_t{n} * (c.q_width() + 2 * c.kv_width())), attended = floats(std::size_t{n} * c.q_width());
     auto gate = floats(std::size_t{n} * c.ffn), up = gate;
     auto chosen = floats(std::size_t{outputs} * c.width), logits = floats(std::size_t{outputs} * c.vocab), out = logits;
+    auto pairs = floats(c.gated_attention ? std::size_t{n} * c.q_rows() : 0), head_gates = floats(c.gated_attention ? attended.size() : 0);
+    const device::DeltaShape& d = c.delta;
+    auto input = floats(std::size_t{n} * d.channels()), mixed = input, z = floats(std::size_t{n} * d.value_width()), made = z;
+    auto a = floats(std::size_t{n} * d.v_heads), b = a;
     device::LlamaScratch scratch;
+    scratch.pairs = pairs.data(), scratch.head_gates = head_gates.data();
+    scratch.delta = {input.data(), mixed.data(), z.data(), made.data(), a.data(), b.data()};
     scratch.tokens = tokens.data(), scratch.angles = angles.data();
     scratch.x = x.data(), scratch.h = h.data(), scratch.qkv = qkv.data(), scratch.attended = attended.data();
     scratch.gate = gate.data(), scratch.up = up.data();
@@ -165,7 +181,7 @@ class SimtLlama {
     feed.tag = tag_, feed.vocab = c.vocab;
     feed.block_size = o_.block_size, feed.n_blocks = o_.blocks, feed.window = c.sliding_window;
     feed.tables = tables_, feed.tokens = tokens.data(), feed.readback = answer.rows.data();
-    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, {kv_, {}}, feed, {runs, &adapters_}, n, outputs);
+    device::llama_forward(*kernels_, c, weights_, c.inv_freq.data(), scratch, {kv_, recurrent_}, feed, {runs, &adapters_}, n, outputs);
     kernels_->argmax(rows.data(), feed.n_rows, logits.data(), c.vocab, tag_, cells.data(), answer.rows.data(), out.data());
     for (std::uint32_t o = 0; o < outputs; ++o)
       answer.logits.emplace_back(out.begin() + std::size_t{o} * c.vocab, out.begin() + std::size_t{o + 1} * c.vocab);
@@ -185,6 +201,9 @@ class SimtLlama {
   std::unique_ptr<kernels::Kernels> kernels_;
   kernels::KvCache kv_;
   std::vector<std::uint32_t> cache_, entries_, free_;
+  kernels::RecurrentStates recurrent_;
+  std::vector<float> states_;
+  std::map<std::uint32_t, std::uint32_t> latest_;  // by slot: which of its two versions its last row wrote
   kernels::BlockTables tables_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
   std::vector<kernels::Cell> cells_[2] = {std::vector<kernels::Cell>(8), std::vector<kernels::Cell>(8)};

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "device/cuda/driver.h"
+#include "device/models/load.h"
 #include "tools/bench/model_bench.h"
+#include "tools/bench/prefill_bench.h"
 #include "tools/bench/timed_driver.h"
 
 namespace troupe::tools {
@@ -188,6 +190,25 @@ class Decoder {
   std::unique_ptr<ModelBench> bench_;
 };
 
+Result<void> bench_prompts(Report& report, const std::string& path, const GpuBenchOptions& o) {
+  PrefillBench bench;
+  bench.decoding = o.decoding, bench.tokens = o.decoded, bench.warm = o.warm, bench.prompts = o.prompts, bench.prompt = o.long_prompt;
+  bench.start = [&](std::uint32_t streams) -> Result<std::unique_ptr<Runtime>> {
+    device::LoadOptions load;
+    load.max_batch = o.decoding + 1;
+    load.kv_blocks = o.decoding * (o.decoded / load.block_size + 2) + o.long_prompt / load.block_size + 2;
+    load.prefill_stream = streams > 2;
+    TROUPE_TRY(auto driver, device::make_cuda_driver({}));
+    TROUPE_TRY(auto loaded, device::load_model(path, load, std::move(driver)));
+    RuntimeOptions options;
+    options.max_batch = load.max_batch;
+    options.streams = streams;
+    options.spin = std::chrono::milliseconds(10);
+    return Runtime::start(options, std::move(loaded.driver), std::move(loaded.model));
+  };
+  return bench_prefill(report, bench);
+}
+
 }  // namespace
 
 Result<void> bench_gpu(Report& report, const std::string& model, const GpuBenchOptions& o) {
@@ -215,7 +236,7 @@ Result<void> bench_gpu(Report& report, const std::string& model, const GpuBenchO
       TROUPE_TRY(decoder.stop());
     }
   }
-  return success();
+  return bench_prompts(report, model, o);
 }
 
 }  // namespace troupe::tools

@@ -20,6 +20,8 @@ struct GpuBenchOptions {
   std::uint32_t rounds = 2000;                    // of a latency
   std::vector<std::uint32_t> batches{1, 4, 16, 64, 256};
   std::uint32_t prompt = 32, tokens = 96;  // of each request
+  // What a prompt does to who decodes: that many requests, and their tokens at most; prompts, and tokens of each.
+  std::uint32_t decoding = 16, decoded = 1500, warm = 60, prompts = 5, long_prompt = 1500;
 };
 
 // unsupported: there is no GPU, and the sentence says why.

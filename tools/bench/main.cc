@@ -10,9 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "device/host/driver.h"
+#include "device/models/scripted.h"
 #include "tools/bench/lora_bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
+#include "tools/bench/prefill_bench.h"
 #include "tools/bench/replica_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
@@ -191,6 +194,32 @@ Result<void> bench_several(const std::string& path) {
   return bench_replicas(report, path);
 }
 
+// On a scripted device whose steps take a programmed time: 2 ms, or 100 ms with the whole prompt. Its two streams do not slow each
+// other down, so it shows what waits for what, and not what a GPU gives.
+Result<void> bench_prompts(Report& report) {
+  PrefillBench bench;
+  bench.start = [&](std::uint32_t streams) -> Result<std::unique_ptr<Runtime>> {
+    device::ScriptedOptions script;
+    script.context = 4096;
+    script.kv_blocks = 4096;
+    script.attention = false;
+    script.prefill_stream = true;
+    script.step_ns = 2'000'000;
+    script.token_ns = (100'000'000 - script.step_ns) / bench.prompt;
+    auto driver = device::make_host_driver();
+    TROUPE_TRY(auto model, device::ScriptedModel::load(*driver, script));
+    RuntimeOptions options;
+    options.streams = streams;
+    return Runtime::start(options, std::move(driver), std::move(model));
+  };
+  return bench_prefill(report, bench);
+}
+
+Result<void> bench_prompts() {
+  Report report;
+  return bench_prompts(report);
+}
+
 Result<void> bench_recording() {
   Report report;
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
@@ -202,6 +231,7 @@ Result<void> bench(const std::string& json) {
   TROUPE_TRY(bench_loop(report));
   TROUPE_TRY(bench_idle(report));
   TROUPE_TRY(bench_counts(report));
+  TROUPE_TRY(bench_prompts(report));
   const char* model = std::getenv("TROUPE_DEFAULT_MODEL");
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
@@ -228,6 +258,8 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench(args.empty() ? "" : args[1]);
   } else if (args.size() == 1 && args[0] == "--trace") {
     done = troupe::tools::bench_recording();
+  } else if (args.size() == 1 && args[0] == "--prefill") {
+    done = troupe::tools::bench_prompts();
   } else if (args.size() == 3 && args[0] == "--loop") {
     done = troupe::tools::bench_loop_rounds(number(args[1]), number(args[2]));
   } else if (args.size() == 3 && args[0] == "--lora") {
@@ -240,7 +272,7 @@ int main(int argc, char** argv) {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
     std::fputs(
-        "usage: bench [--json FILE] | bench --trace | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
+        "usage: bench [--json FILE] | bench --trace | bench --prefill | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
         "       bench --sampled MODEL | bench --replicas MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
         stderr);
     return 2;

@@ -19,9 +19,9 @@ using namespace actors::trace;
 namespace {
 
 constexpr std::size_t kMostText = 2000;  // of a message in full
-constexpr std::array kTracks = {Sender::runtime, Sender::dispatcher,  Sender::scheduler, Sender::router, Sender::sampler,
-                                Sender::stream,  Sender::copy_stream, Sender::driver,    Sender::device, Sender::spill,
-                                Sender::lora,    Sender::loader,      Sender::delivery};
+constexpr std::array kTracks = {Sender::runtime, Sender::dispatcher,     Sender::scheduler,   Sender::router,  Sender::sampler,
+                                Sender::stream,  Sender::prefill_stream, Sender::copy_stream, Sender::driver,  Sender::device,
+                                Sender::spill,   Sender::lora,           Sender::loader,      Sender::delivery};
 
 // The page, before and after its data.
 constexpr std::string_view kPage[] = {

@@ -16,7 +16,7 @@ using namespace actors::trace;
 
 namespace {
 
-constexpr int kStreamTrack = 90, kCopyTrack = 91;
+constexpr int kStreamTrack = 90, kDeviceTracks = 3;  // one for each DeviceSpan::On
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -50,7 +50,7 @@ class Exporter {
   }
   double us(TimeNs t) const { return static_cast<double>(t - start_) / 1e3; }
   static int track_of(const Party& p) { return static_cast<int>(p.sender) & 63; }
-  static int track_of(const DeviceSpan& s) { return s.beside ? kCopyTrack : kStreamTrack; }
+  static int track_of(const DeviceSpan& s) { return kStreamTrack + static_cast<int>(s.on); }
   void name_track(int id, const std::string& name) {
     if (std::exchange(named_[id], true)) return;
     add(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", id, quoted(name)));
@@ -87,7 +87,8 @@ class Exporter {
 
   void device() {
     for (const DeviceSpan& s : spans_.device) {
-      name_track(track_of(s), s.beside ? "copy stream of the device" : "device stream");
+      constexpr const char* kNames[] = {"device stream", "copy stream of the device", "prefill stream of the device"};
+      name_track(track_of(s), kNames[static_cast<std::size_t>(s.on)]);
       const AnyMessage& work = r_.sent(s.work)->message;
       slice(track_of(s), s, s.name,
             fmt::format(R"("{}":{})", std::holds_alternative<Enqueue>(work) ? "step" : "copy", quoted(label(work))));
@@ -130,7 +131,7 @@ class Exporter {
   const TimeNs start_;
   const Spans spans_;
   std::uint64_t arrows_ = 0;
-  bool named_[kStreamTrack + 1] = {};
+  bool named_[kStreamTrack + kDeviceTracks] = {};
   std::string out_;
 };
 

@@ -64,7 +64,7 @@ void handled(const Recording& r, Spans& out) {
 void device(const Recording& r, Spans& out) {
   std::map<std::uint32_t, const Event*> pending;  // the receipt, by ring slot; copies have the places after the ring
   const std::uint32_t ring_slots = r.configs ? r.configs->device.ring_slots : 0;
-  TimeNs free[2] = {0, 0};  // when each stream is: the steps', and the copies'
+  TimeNs free[3] = {};  // when each stream is, by DeviceSpan::On
   for (const Event& e : r.events) {
     const Event* sent = e.head.kind == RecordKind::received ? r.sent(e.head.seq) : nullptr;
     if (sent != nullptr) {
@@ -78,8 +78,9 @@ void device(const Recording& r, Spans& out) {
     const auto* copy = std::get_if<CopyBlocks>(&work.message);
     if ((copy != nullptr ? copy->copy : std::get<Enqueue>(work.message).step->ticket) != done->ticket) continue;
     DeviceSpan s;
-    s.beside = copy != nullptr && copy->handles.order != 0;
-    TimeNs& before = free[s.beside ? 1 : 0];
+    if (copy != nullptr && copy->handles.order != 0) s.on = DeviceSpan::On::copies;
+    if (copy == nullptr && std::get<Enqueue>(work.message).step->slot.stream == kPrefillStream) s.on = DeviceSpan::On::prefill;
+    TimeNs& before = free[static_cast<std::size_t>(s.on)];
     s.begin = std::max(it->second->head.time, before);
     s.end = before = std::max(e.head.time, s.begin + 1);
     s.name = copy == nullptr ? label(done->ticket) : copy->out ? "copy out" : "copy in";

@@ -27,7 +27,7 @@ struct DeviceSpan : Span {
   std::string name;        // "t1.42", "copy out"
   std::uint64_t work = 0;  // the Enqueue or the CopyBlocks
   std::uint64_t done = 0;  // the EventDone
-  bool beside = false;     // on the stream that copies have of their own
+  enum class On : std::uint8_t { compute, copies, prefill } on = On::compute;  // the stream: the latter two are of their own
 };
 
 struct Spans {

@@ -195,13 +195,15 @@ class Counter {
   }
   void on(const Event& e, const EventDone& m) {
     const auto started = started_.find(m.ticket);
-    if (started == started_.end() || slot_[m.ticket] != m.ring_slot) return;  // of a copy, which is numbered apart
+    if (started == started_.end() || slot_[m.ticket].slot != m.ring_slot) return;  // of a copy, which is numbered apart
+    const std::uint32_t stream = std::min(slot_[m.ticket].stream, kStepStreams - 1);
     done_[m.ticket] = e.head.time;
-    const TimeNs begin = std::max(started->second, last_done_);
-    busy_ += e.head.time - begin;
+    TimeNs& last = last_done_[stream];
+    const TimeNs begin = std::max(started->second, last);
     step_.add(e.head.time - begin);
-    if (last_done_ != 0 && begin > last_done_) idle_.add(begin - last_done_);
-    last_done_ = e.head.time;
+    if (stream == kComputeStream) busy_ += e.head.time - begin;
+    if (stream == kComputeStream && last != 0 && begin > last) idle_.add(begin - last);
+    last = e.head.time;
   }
   void on_effect(const Effect& effect) {
     rollbacks_ += std::holds_alternative<Rollback>(effect) ? 1 : 0;
@@ -217,7 +219,7 @@ class Counter {
     const auto* enqueue = std::get_if<Enqueue>(&sent->message);
     if (enqueue == nullptr) return;
     started_[enqueue->step->ticket] = e.head.time;
-    slot_[enqueue->step->ticket] = enqueue->step->slot.slot;
+    slot_[enqueue->step->ticket] = enqueue->step->slot;
     const Event* cause = r_.sent(sent->head.cause);  // Launch
     cause = cause != nullptr ? r_.sent(cause->head.cause) : nullptr;
     const auto* settled = cause != nullptr ? std::get_if<Settled>(&cause->message) : nullptr;
@@ -265,10 +267,10 @@ class Counter {
                 in_flight_ = 0, overruns_ = 0;
   std::uint32_t kv_used_ = 0, kv_total_ = 0;
   std::map<Ticket, TimeNs> done_, started_;
-  std::map<Ticket, std::uint32_t> slot_;  // of the ring
+  std::map<Ticket, SlotHandles> slot_;  // of the ring
   std::map<Ticket, std::vector<SeqId>> seqs_;
   std::set<SeqId> released_;
-  TimeNs last_done_ = 0, busy_ = 0;
+  TimeNs last_done_[kStepStreams] = {}, busy_ = 0;  // by stream; the compute stream
   Series loop_, step_, idle_, pauses_;
   struct Hop {  // one actor's mailbox, as far as another fills it
     Series time;

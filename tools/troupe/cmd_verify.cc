@@ -108,11 +108,12 @@ std::string describe(const char* what, const Pass& pass, const std::vector<Reque
   }
   const actors::SchedulerStats& s = pass.metrics.scheduler;
   const double share = s.decode_steps == 0 ? 0 : 100.0 * static_cast<double>(s.steps_ahead) / static_cast<double>(s.decode_steps);
+  const std::string aside = s.prefill_steps == 0 ? "" : fmt::format(", {} of prefill beside", s.prefill_steps);
   return fmt::format(
       "{}: {} requests{}, {} failed, {} cancelled, {} past their deadline, {} tokens, {} steps, {} with decode rows, "
-      "{} ahead ({:.1f} %), {} over-runs, {} redone rows, {} preemptions, {} resumes\n",
+      "{} ahead ({:.1f} %){}, {} over-runs, {} redone rows, {} preemptions, {} resumes\n",
       what, workload.size() - commands, commands == 0 ? "" : fmt::format(" and {} LoRA commands", commands), failed, cancelled, late,
-      tokens, s.steps, s.decode_steps, s.steps_ahead, share, s.overruns, s.redone_rows, s.preemptions, s.resumes);
+      tokens, s.steps, s.decode_steps, s.steps_ahead, share, aside, s.overruns, s.redone_rows, s.preemptions, s.resumes);
 }
 
 Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& workload, actors::SchedulerFault fault) {
@@ -128,6 +129,7 @@ Result<std::string> verify(const Parsed& line, const std::vector<RequestLine>& w
   };
   CommonOptions alone = line.common;  // the reference: no device but the first has a part in it
   alone.devices.resize(1);
+  alone.streams = std::min(alone.streams, 2u);  // nor a stream beside
   TROUPE_TRY(auto first, run_pass(alone, "depth 1", 1, actors::SchedulerFault::none, workload, first_trace));
   TROUPE_TRY(write_all(1, describe("depth 1", first, workload)));
   TROUPE_TRY(auto control, run_pass(alone, "control", 1, actors::SchedulerFault::none, workload, control_trace));

@@ -40,6 +40,7 @@ device::LoadOptions load_options(const CommonOptions& options, std::uint32_t dep
   out.block_size = options.block_size;
   out.max_batch = options.max_batch;
   out.depth = depth;
+  out.prefill_stream = options.streams > 2;
   out.cublaslt = options.cublaslt;
   if (const char* const path = std::getenv("TROUPE_CUBLASLT")) out.cublaslt_path = path;
   out.max_loras = options.max_loras;
@@ -102,6 +103,7 @@ RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth
   out.placement.policy = options.placement == "round-robin" ? PlacementPolicy::round_robin
                          : options.placement == "pinned"    ? PlacementPolicy::pinned
                                                             : PlacementPolicy::least_work;
+  out.streams = options.streams;
   out.spill_dir = options.spill_dir;
   out.spill_limit = options.spill_limit << 20;
   out.trace.file = options.trace;

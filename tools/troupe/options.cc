@@ -47,6 +47,8 @@ po::options_description common_options() {
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
   add("gemm", po::value<std::string>()->default_value("own")->value_name("WHOSE"),
       "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on the batch");
+  add("streams", po::value<std::int64_t>()->default_value(2)->value_name("N"),
+      "of a CUDA device: 2 = one for copies of spilled KV, beside the steps; 3 = one for prefill too, beside decoding; 1 = all on one");
   add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
   add("max-lora-rank", po::value<std::int64_t>()->default_value(16)->value_name("N"), "largest rank of an adapter");
   add("spill-dir", po::value<std::string>()->value_name("FOLDER"),
@@ -130,6 +132,8 @@ CommonOptions to_common(const po::variables_map& values) {
   out.cublaslt = gemm == "cublaslt";
   const bool any_cuda = std::any_of(out.devices.begin(), out.devices.end(), [](const DeviceName& d) { return d.cuda; });
   if (out.cublaslt && !any_cuda) throw po::error("--gemm cublaslt is for --device cuda:N");
+  out.streams = to_count(values, "streams", 1, 3);
+  if (out.streams == 3 && !any_cuda) throw po::error("--streams 3 is for --device cuda:N: on the host, steps share the CPUs");
   out.max_loras = to_count(values, "max-loras", 0, 1024);
   out.max_lora_rank = to_count(values, "max-lora-rank", 1, 4096);
   if (values.count("spill-dir") != 0) out.spill_dir = values["spill-dir"].as<std::string>();

@@ -44,6 +44,7 @@ struct CommonOptions {
   std::uint32_t threads = 0;     // of one device; 0 = the host's devices share the CPUs
   bool exact = false;
   bool cublaslt = false;         // CUDA: BF16 products by cuBLASLt; R1 does not hold then
+  std::uint32_t streams = 2;     // of a device, at most: RuntimeOptions::streams
   std::uint32_t max_loras = 0;   // adapter slots
   std::uint32_t max_lora_rank = 16;
   std::string spill_dir;         // empty = preempted requests are computed again

@@ -348,5 +348,27 @@ TEST(DeviceCore, AnswersEachTicketOnceInAnyOrder) {
   }
 }
 
+// Of six ring slots the last three are the prefill stream's.
+TEST(DeviceCoreTwoStreams, EachAnswersInItsOwnOrder) {
+  DeviceCore core(6, kTimeout, 1, 3);
+  DeviceOutbox out;
+  std::vector<std::uint64_t> read;
+  const auto on = [&](const auto& m) {
+    core.on(m, 0, out);
+    out.drain([&](auto&& x) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(x)>, ReadSlot>) read.push_back(x.ticket.step);
+    });
+  };
+  on(watch(1, 3)), on(watch(2, 0)), on(watch(3, 4)), on(watch(4, 1));
+  on(done(4, 1));
+  EXPECT_TRUE(read.empty()) << "step 2 is before it, on its stream";
+  on(done(2, 0));
+  EXPECT_EQ(read, (std::vector<std::uint64_t>{2, 4})) << "step 1 is on the other";
+  on(done(3, 4));
+  EXPECT_EQ(read.size(), 2u);
+  on(done(1, 3));
+  EXPECT_EQ(read, (std::vector<std::uint64_t>{2, 4, 1, 3}));
+}
+
 }  // namespace
 }  // namespace troupe::actors

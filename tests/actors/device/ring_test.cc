@@ -87,6 +87,28 @@ TEST(Ring, CopiesHaveAStreamIfTheyAreToHave) {
   EXPECT_TRUE(nothing_alive(*driver));
 }
 
+// The last slots are for steps on a stream of their own.
+TEST(Ring, PrefillHasAStreamAndSlotsIfItIsToHave) {
+  using device::DriverCall;
+  for (std::uint64_t nth = 1;; ++nth) {
+    auto driver = device::make_host_driver();
+    driver->inject({DriverCall::create_stream, nth, ErrorCode::device_failed, false});
+    Ring ring(*driver, model(), {64, 48}, 2 * kSlots, {}, kSlots);
+    const Result<void> made = ring.make();
+    if (!made) {
+      EXPECT_TRUE(nothing_alive(*driver));
+      continue;
+    }
+    EXPECT_EQ(nth, 3u);
+    EXPECT_NE(ring.prefill_stream(), 0u);
+    EXPECT_NE(ring.prefill_stream(), ring.stream());
+    for (const SlotHandles& slot : ring.slots()) EXPECT_EQ(slot.stream, slot.slot < kSlots ? kComputeStream : kPrefillStream);
+    EXPECT_TRUE(ring.destroy());
+    EXPECT_TRUE(nothing_alive(*driver));
+    break;
+  }
+}
+
 // As above, of the calls that it makes for copies.
 TEST(Ring, AFailedStartWithPlacesLeavesNothing) {
   using device::DriverCall;

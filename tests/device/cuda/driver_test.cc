@@ -59,6 +59,16 @@ TEST_F(CudaDriverTest, NamesItselfAndPolls) {
   EXPECT_EQ(code_of(driver->notify_event(event, stream, {[](void*, Event, ErrorCode) {}, nullptr})), ErrorCode::unsupported);
 }
 
+TEST_F(CudaDriverTest, AStreamOfHighPriorityIsTheDevicesHighest) {
+  const Stream high = driver->create_stream(StreamPriority::high).value();
+  EXPECT_EQ(fake_cuda::priority(static_cast<cudaStream_t>(driver->native_stream(high).value())), fake_cuda::kGreatestPriority);
+  EXPECT_EQ(fake_cuda::priority(static_cast<cudaStream_t>(driver->native_stream(stream).value())), 0);
+  EXPECT_FALSE(driver->destroy_stream(high).has_error());
+  fake_cuda::inject({.call = fake_cuda::Call::cudaDeviceGetStreamPriorityRange, .nth = 1, .error = cudaErrorInvalidValue});
+  EXPECT_EQ(code_of(driver->create_stream(StreamPriority::high)), ErrorCode::device_failed);
+  EXPECT_EQ(fake_cuda::calls(fake_cuda::Call::cudaStreamCreateWithPriority), 1u);
+}
+
 TEST_F(CudaDriverTest, AnEventThatIsCompleteIsNotAskedForAgain) {
   EXPECT_TRUE(driver->event_query(event).value());
   EXPECT_EQ(fake_cuda::calls(fake_cuda::Call::cudaEventQuery), 0u) << "never recorded";

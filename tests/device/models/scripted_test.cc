@@ -136,6 +136,70 @@ TEST(Scripted, AnswersTheOracleFedAtDepthTwo) {
   rig.close();
 }
 
+// Prompts by the one feed and decode rows by the other, beside each other, each sequence on one at a time.
+TEST(Scripted, HasAFeedForPrefillOnAStreamOfItsOwn) {
+  constexpr std::uint32_t kSeqs = 8, kTokens = 40;
+  Rig rig({.n_slots = kSeqs, .max_depth = 2, .prefill_stream = true, .faults = {{ScriptedFault::Kind::hang_step, 1000}}});
+  EXPECT_EQ(rig.model->info().streams, 3u);
+  ModelDeviceFeed* const aside = rig.model->prefill_feed();
+  ASSERT_NE(aside, nullptr);
+  const Stream prefill = rig.driver->create_stream().value();
+  const auto prompt_of = [](std::uint32_t s) { return ids(30, s); };
+  const auto begin = [&](RigStep& step, std::uint64_t ticket, std::uint32_t s) {
+    step = {};
+    step.ticket = {1, ticket};
+    for (std::uint32_t b = 0; b < 6; ++b) step.deltas.push_back({s, b, s * 6 + b});
+    step.host(s, 0, prompt_of(s));
+    const StepView v = rig.view(step, 2);
+    const auto logits = aside->decode_batch_fed(v, prefill);
+    ASSERT_FALSE(logits.has_error());
+    ASSERT_FALSE(
+        aside->argmax_batch_to_feed(logits.value(), v, {rig.slots[2].rows, rig.slots[2].logits}, rig.slots[2].event, prefill).has_error());
+  };
+  std::vector<std::vector<Token>> histories;
+  std::uint64_t ticket = 1;
+  RigStep prompt, decode;
+  for (std::uint32_t s = 0; s <= kSeqs; ++s) {
+    if (s < kSeqs) begin(prompt, ticket++, s);
+    for (std::uint32_t n = 0; n < kTokens / kSeqs && !histories.empty(); ++n) {
+      decode = {};
+      decode.ticket = {1, ticket++};
+      for (std::uint32_t r = 0; r < histories.size(); ++r)
+        decode.host(r, static_cast<std::uint32_t>(histories[r].size()) - 1, {histories[r].back()});
+      ASSERT_FALSE(rig.run(decode).has_error());
+      rig.model->fed_step_settled(decode.ticket);
+      for (std::uint32_t r = 0; r < histories.size(); ++r) {
+        ASSERT_EQ(rig.slots[0].rows[r].id, scripted_next(rig.model->options(), histories[r]));
+        histories[r].push_back(rig.slots[0].rows[r].id);
+      }
+    }
+    if (s == kSeqs) break;
+    ASSERT_FALSE(rig.wait(2).has_error());
+    aside->fed_step_settled(prompt.ticket);
+    histories.push_back(prompt_of(s));
+    ASSERT_EQ(rig.slots[2].rows[0].id, scripted_next(rig.model->options(), histories.back()));
+    histories.back().push_back(rig.slots[2].rows[0].id);
+  }
+  // One that hangs keeps the other stream from nothing.
+  begin(prompt, 1000, 0);
+  decode = {};
+  decode.ticket = {1, 1001};
+  decode.host(1, static_cast<std::uint32_t>(histories[1].size()) - 1, {histories[1].back()});
+  ASSERT_FALSE(rig.run(decode).has_error());
+  EXPECT_EQ(rig.slots[0].rows[0].id, scripted_next(rig.model->options(), histories[1]));
+  EXPECT_FALSE(rig.driver->event_query(rig.slots[2].event).value());
+  rig.model->release();
+  ASSERT_FALSE(rig.wait(2).has_error());
+  EXPECT_EQ(rig.model->settled(), ticket - 1);
+  rig.close();
+  EXPECT_FALSE(rig.driver->destroy_stream(prefill).has_error());
+  const DriverUsage usage = rig.driver->usage();
+  EXPECT_EQ(usage.streams + usage.events + usage.pinned_bytes + usage.device_bytes, 0u);
+  Rig none({});
+  EXPECT_EQ(none.model->prefill_feed(), nullptr);
+  none.close();
+}
+
 TEST(Scripted, MasksTheArgmax) {
   Rig rig({});
   const ScriptedOptions& options = rig.model->options();
