@@ -296,7 +296,8 @@ void DispatcherCore::on(const DrainReplica& m, TimeNs now, DispatcherOutbox& out
   State::Replica& r = s.replicas[m.index];
   if (r.state == ReplicaState::failed) return refuse(ErrorCode::closed, "the replica was given up; undrain it to have it started again");
   if (r.drains.size() >= s.config.max_drains)
-    return refuse(ErrorCode::overloaded, fmt::format("{} wait already for the replica to be drained; it is being drained", r.drains.size()));
+    return refuse(ErrorCode::overloaded,
+                  fmt::format("{} wait already for the replica to be drained; it is being drained", r.drains.size()));
   r.drain = true;
   r.drains.push_back(m.id);
   if (r.state == ReplicaState::up) r.state = ReplicaState::draining;

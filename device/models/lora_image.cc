@@ -18,9 +18,7 @@ constexpr std::uint32_t kMagic = 0x4D494C54;  // "TLIM"
 constexpr std::uint32_t kVersion = 1;
 using Head = std::array<std::uint32_t, 8>;
 
-Head head_of(const ModelConfig& m) {
-  return {kMagic, kVersion, m.layers, m.width, m.ffn, m.q_rows(), m.q_width(), m.kv_width()};
-}
+Head head_of(const ModelConfig& m) { return {kMagic, kVersion, m.layers, m.width, m.ffn, m.q_rows(), m.q_width(), m.kv_width()}; }
 
 std::size_t floats(const LoraShape& shape, std::uint32_t rank, bool of_a) { return std::size_t{of_a ? shape.cols : shape.rows} * rank; }
 
@@ -68,7 +66,8 @@ Result<LoraAdapter> LoraAdapter::from_image(std::span<const std::uint8_t> bytes,
     const LoraImagePair& from = pairs[i];
     if (from.rank == 0) continue;
     const LoraShape shape = lora_shape(model, target);
-    if (!has_target(model, layer, target)) return bad(name, fmt::format("it adapts {} of layer {}, which has none", device::name(target), layer));
+    if (!has_target(model, layer, target))
+      return bad(name, fmt::format("it adapts {} of layer {}, which has none", device::name(target), layer));
     if (!std::isfinite(from.scale)) return bad(name, fmt::format("a scale is {}", from.scale));
     const std::size_t a = floats(shape, from.rank, true) * sizeof(float), b = floats(shape, from.rank, false) * sizeof(float);
     if (a > bytes.size() - at || b > bytes.size() - at - a) return bad(name, "it ends within a matrix");

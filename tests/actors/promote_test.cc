@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "actors/link/nodes.h"
 #include "actors/node.h"
@@ -80,8 +81,14 @@ std::vector<std::vector<Token>> answers(Runtime& runtime, Clients& clients, std:
 void takes_it_from_the_other(Runtime& runtime) {
   Files files("qv-r8");
   const auto cases = golden::read_cases(kFolder + "adapters/qv-r8/golden.json");
-  const auto replicas = runtime.metrics().replicas;
+  auto replicas = runtime.metrics().replicas;
   ASSERT_EQ(replicas.size(), 2u);
+  // One on another machine comes up when its link does.
+  const auto up = [](const ReplicaStatus& r) { return r.state == ReplicaState::up; };
+  while (!std::all_of(replicas.begin(), replicas.end(), up)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    replicas = runtime.metrics().replicas;
+  }
   LoraCommand load;
   load.kind = Kind::promote_disk;
   load.name = "pirate";

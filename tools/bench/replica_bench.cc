@@ -83,8 +83,8 @@ Result<Figures> run(Runtime& runtime, std::uint64_t& client) {
     TROUPE_TRY(runtime.submit(make_request(++client, runtime.model().vocab_size), on_event));
     if (i < kLive) continue;
     const auto replicas = runtime.metrics().replicas;
-    const auto [least, most] = std::minmax_element(replicas.begin(), replicas.end(),
-                                                   [](const auto& a, const auto& b) { return a.outstanding < b.outstanding; });
+    const auto [least, most] =
+        std::minmax_element(replicas.begin(), replicas.end(), [](const auto& a, const auto& b) { return a.outstanding < b.outstanding; });
     out.imbalance.push_back(static_cast<double>(most->outstanding - least->outstanding) / static_cast<double>(most->outstanding));
   }
   std::unique_lock lock(mutex);
@@ -102,8 +102,9 @@ double at(std::vector<double>& xs, double share) {
 }  // namespace
 
 Result<void> bench_replicas(Report& report, const std::string& model) {
-  report.section(fmt::format("Host replicas, a thread each; {} requests of very different lengths, {} live; medians of {} interleaved rounds",
-                             kRequests, kLive, kRounds));
+  report.section(
+      fmt::format("Host replicas, a thread each; {} requests of very different lengths, {} live; medians of {} interleaved rounds",
+                  kRequests, kLive, kRounds));
   TROUPE_TRY(auto opened, device::open_files(model));
   const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));
   std::array<std::unique_ptr<Runtime>, 2> runtimes;  // of one replica, and of two

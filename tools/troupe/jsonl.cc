@@ -160,7 +160,8 @@ Result<LoraCommand> to_lora(const json::value& v, const Field& field) {
     }
   }
   if (commands != 1)
-    return field.error(fmt::format("needs exactly one of \"load\", \"promote\", \"unload\", \"rotate\" and \"list\", and has {}", commands));
+    return field.error(
+        fmt::format("needs exactly one of \"load\", \"promote\", \"unload\", \"rotate\" and \"list\", and has {}", commands));
   return out;
 }
 

@@ -75,7 +75,6 @@ inline Admit admit(std::uint64_t client, std::uint64_t generation, ReplicaRef re
   return m;
 }
 
-
 inline constexpr ReplicaRef kRef{2, 5}, kLocal{0, 1};
 
 inline ModelInfo model() {

@@ -241,9 +241,9 @@ TEST_F(LlamaCuda, AdaptersInTheirSlots) {
   {
     using fake_cuda::Call;
     const auto before = rig.driver().usage();
-    for (const Call call : {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync,
-                            Call::cudaEventRecord, Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost,
-                            Call::cudaStreamDestroy}) {
+    for (const Call call :
+         {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync,
+          Call::cudaEventRecord, Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost, Call::cudaStreamDestroy}) {
       fake_cuda::inject({.call = call, .nth = 1, .error = cudaErrorInvalidValue});
       const auto read = rig.model().read_adapter(2);
       ASSERT_FALSE(read) << fake_cuda::name(call);

@@ -4,13 +4,15 @@
 usage: cable.py TROUPE MODEL [--silence 1500]
 
 What is pulled is a filter in the kernel on the sockets of both ends, and on the node's listening one: it drops every segment that
-arrives for them, acknowledgements and new connections included, and tells nobody. That wants no privileges and no network
-namespace, only that a parent may reach for its children's sockets (pidfd_getfd); where it may not, it says so and ends with 77.
+arrives for them, acknowledgements and new connections included, and tells nobody. To put one on a TCP socket wants CAP_NET_ADMIN
+where the socket is: root has that, and whoever may make namespaces has it in them, so without it this goes on in some of its own.
+Where that is not allowed either, it says so and ends with 77.
 
 Holds or fails: the loss is noticed, by the silence and by nothing else; each answer is that of a run without nodes, whichever node
 it ended on; while the cable is out the node does not come back, and once it is in it does."""
 import argparse
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -33,6 +35,7 @@ from chaos import certificate_flags, certificates, make_requests, results
 ROOM = 20
 SO_ATTACH_FILTER, SO_DETACH_FILTER, SYS_PIDFD_GETFD = 26, 27, 438
 LIBC = ctypes.CDLL(None, use_errno=True)
+INSIDE = "TROUPE_CABLE_INSIDE"  # set: these namespaces are ours
 
 
 def sockets(process):
@@ -66,6 +69,38 @@ def ports(s):
         return s.getsockname()[1], 0
 
 
+def drop_everything(s):
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET | BPF_K: 0 bytes of it pass
+    s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(nothing)))
+
+
+def may_drop():
+    with socket.socket() as s:
+        try:
+            drop_everything(s)
+        except PermissionError:
+            return False
+    return True
+
+
+def in_namespaces_of_its_own():
+    if INSIDE in os.environ:
+        print("a filter on a TCP socket is not allowed here, not even in namespaces of our own")
+        sys.exit(77)
+    inside = ["unshare", "--user", "--map-root-user", "--net"]
+    tried = subprocess.run(inside + ["true"], stderr=subprocess.PIPE, text=True)
+    if tried.returncode != 0:
+        print("a filter on a TCP socket is not allowed here, nor are namespaces of our own: " + tried.stderr.strip())
+        sys.exit(77)
+    os.environ[INSIDE] = "1"
+    os.execvp(inside[0], inside + [sys.executable] + sys.argv)
+
+
+def raise_loopback():
+    with socket.socket() as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP, IFF_RUNNING
+
+
 class Cable:
     """Between the node that listens at `port` and a runtime. While it is out, what the runtime opens anew meets the listening
     socket's filter, and what the node accepts inherits it."""
@@ -80,11 +115,9 @@ class Cable:
                     yield s
 
     def pull(self):
-        nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET | BPF_K: 0 bytes of it pass
-        program = struct.pack("@HP", 1, ctypes.addressof(nothing))
         count = 0
         for s in self.ends():
-            s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+            drop_everything(s)
             count += 1
         assert count >= 3, "%d sockets: the listening one and both ends of the link were to be there" % count
 
@@ -119,6 +152,10 @@ def main():
     parser.add_argument("--tokens", type=int, default=300)
     parser.add_argument("--vocabulary", type=int, default=40000)
     options = parser.parse_args()
+    if not may_drop():
+        in_namespaces_of_its_own()
+    if INSIDE in os.environ:
+        raise_loopback()
     everybody = []
     with tempfile.TemporaryDirectory() as work:
         try:

@@ -26,12 +26,5 @@ TEST(Chaos, AnAdapterIsLoadedOverAllNodesUnderLoad) {
   EXPECT_NE(ran.out.find("\"lora\""), std::string::npos) << ran.out;
 }
 
-TEST(Chaos, APulledCableIsNoticed) {
-  const Ran ran = run_program("/usr/bin/env", {"python3", "tests/tools/node/cable.py", "tools/troupe/troupe",
-                                               "tests/golden/tiny-llama/tiny-llama.F32.gguf", "--vocabulary", "500", "--tokens", "150"});
-  if (ran.status == 77) GTEST_SKIP() << ran.out;
-  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
-}
-
 }  // namespace
 }  // namespace troupe::tools

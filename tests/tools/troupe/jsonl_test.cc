@@ -162,10 +162,11 @@ TEST(Jsonl, LoraCommands) {
   EXPECT_EQ(good(R"({"lora": {"unload": "a"}})").lora->kind, LoraCommand::Kind::unload);
   EXPECT_EQ(good(R"({"lora": {"rotate": ""}})").lora->kind, LoraCommand::Kind::rotate);
   EXPECT_EQ(good(R"({"lora": {"list": true}})").lora->kind, LoraCommand::Kind::list);
-  for (const char* wrong : {R"({"lora": {}})", R"({"lora": 1})", R"({"lora": {"unload": 1}})", R"({"lora": {"list": true, "unload": "a"}})",
-                            R"({"lora": {"promote": "a"}})", R"({"lora": {"promote": {"from": "a"}}})", R"({"lora": {"list": true, "replica": 1}})",
-                            R"({"lora": {"load": {"name": "a", "where": "d"}}})", R"({"lora": {"list": true}, "prompt": "x"})",
-                            R"({"lora": {"list": true}, "at_ms": -1})", R"({"lora": {"shake": "a"}})", R"({"id": 1, "prompt": "x", "adapter": 2})"})
+  for (const char* wrong :
+       {R"({"lora": {}})", R"({"lora": 1})", R"({"lora": {"unload": 1}})", R"({"lora": {"list": true, "unload": "a"}})",
+        R"({"lora": {"promote": "a"}})", R"({"lora": {"promote": {"from": "a"}}})", R"({"lora": {"list": true, "replica": 1}})",
+        R"({"lora": {"load": {"name": "a", "where": "d"}}})", R"({"lora": {"list": true}, "prompt": "x"})",
+        R"({"lora": {"list": true}, "at_ms": -1})", R"({"lora": {"shake": "a"}})", R"({"id": 1, "prompt": "x", "adapter": 2})"})
     EXPECT_EQ(bad(wrong).error.code, ErrorCode::bad_request) << wrong;
 }
 
