@@ -110,7 +110,7 @@ class ModelDeviceFeed {
   // Enqueues copies of whole blocks to and from page-locked memory [blocks][kv_block_bytes()], after what is on the
   // stream and before what comes later. `blocks` is read before this returns; the memory is in use until the stream has
   // passed. An error: nothing was enqueued. With info().streams 2 the stream may be another than the steps', and another actor's,
-  // which calls these two beside the rest.
+  // which calls these and the two below beside the rest.
   virtual Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) {
     (void)blocks, (void)to, (void)stream;
     return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};
@@ -118,6 +118,19 @@ class ModelDeviceFeed {
   virtual Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) {
     (void)blocks, (void)from, (void)stream;
     return Error{ErrorCode::unsupported, "this model cannot copy KV blocks"};
+  }
+
+  // Of a model with recurrent layers: bytes of one version of a sequence's state, over all of them; 0 = it cannot be copied.
+  virtual std::size_t ssm_state_bytes() const { return 0; }
+  // The same for bytes [begin, begin + bytes) of a version that no step writes while they are copied out, or reads or writes while
+  // they are copied in. bad_plan: beyond its end.
+  virtual Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) {
+    (void)version, (void)begin, (void)bytes, (void)to, (void)stream;
+    return Error{ErrorCode::unsupported, "this model cannot copy recurrent state"};
+  }
+  virtual Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) {
+    (void)version, (void)begin, (void)bytes, (void)from, (void)stream;
+    return Error{ErrorCode::unsupported, "this model cannot copy recurrent state"};
   }
 
   // The stream has passed whatever of the step was enqueued, also of one whose enqueueing failed half-way: what it pinned (its

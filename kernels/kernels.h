@@ -131,7 +131,8 @@ struct RecurrentStates {
   TROUPE_HOST_DEVICE std::size_t conv_floats() const { return static_cast<std::size_t>(taps - 1) * channels(); }
   TROUPE_HOST_DEVICE std::size_t strip_floats() const { return static_cast<std::size_t>(k_dim) * kStrip; }
   TROUPE_HOST_DEVICE std::size_t layer_floats() const { return conv_floats() + v_heads * strips() * strip_floats(); }
-  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE std::size_t version_floats() const { return n_layers * layer_floats(); }
+  TROUPE_HOST_DEVICE std::size_t floats() const { return n_versions * version_floats(); }
   TROUPE_HOST_DEVICE float* at(std::uint32_t version, std::uint32_t layer) const {
     return data + (static_cast<std::size_t>(version) * n_layers + layer) * layer_floats();
   }

@@ -63,13 +63,18 @@ struct Quiesce {};
 struct SaveSequenceState {
   SeqId seq;
 };
+// Of a model with recurrent layers. The settled state of the sequence, which ends where Opened said that it should (cut_first,
+// cut_second), is kept as a snapshot for prefix hits, if a version is free: nothing is copied, the version is just not written again.
 struct SsmSnapshotSave {
   SeqId seq;
 };
+// Rows of the sequence, which was opened behind `snapshot` and has none yet, begin from it. Nothing is copied.
 struct SsmSnapshotRestore {
   SeqId seq;
   std::uint32_t snapshot = 0;
 };
+// The settled state of the sequence, behind a full block of what it generated, is kept in the place of the one before it, if a
+// version is free; it becomes a snapshot when the sequence leaves.
 struct SsmCheckpoint {
   SeqId seq;
 };

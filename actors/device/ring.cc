@@ -84,6 +84,7 @@ Result<void> Ring::make_place(std::uint32_t index) {
   place.place = index;
   place.blocks = copy_places_.blocks;
   place.block_bytes = copy_places_.block_bytes;
+  place.state_parts = copy_places_.state_parts;
   TROUPE_TRY(place.event, driver_.create_event());
   if (copy_stream_ != 0) {
     TROUPE_TRY(place.order, driver_.create_event());

@@ -23,6 +23,7 @@ struct CopyPlaces {
   std::uint32_t blocks = 0;     // that one place holds
   std::size_t block_bytes = 0;  // ModelDeviceFeed::kv_block_bytes
   bool own_stream = false;
+  std::uint32_t state_parts = 0;  // CopyHandles::state_parts
 };
 
 // Of one slot, as the model says: ModelDeviceFeed::cells_bytes and upload_bytes.

@@ -86,6 +86,8 @@ Replica::Replica(const RuntimeOptions& options, ReplicaRef ref, bool movable, st
   if (!model_->supports_device_token_feed()) info_.max_depth = 1;
   places_ = {options.spill_dir.empty() ? 0 : kSpillPlaces, std::min(kSpillBlocks, info_.kv_blocks), model_->kv_block_bytes(),
              std::min(options.streams, info_.streams) > 1};
+  if (places_.block_bytes != 0)
+    places_.state_parts = static_cast<std::uint32_t>((model_->ssm_state_bytes() + places_.block_bytes - 1) / places_.block_bytes);
   const bool prefill_stream = std::min(options.streams, info_.streams) > 2 && model_->prefill_feed() != nullptr;
   configs_ = make_configs(options, ref_, movable, info_, places_, prefill_stream);
 }
@@ -100,6 +102,8 @@ Result<void> Replica::start(const ReplicaSite& site) {
   site_ = site;
   if (places_.count != 0) {
     if (model_->kv_block_bytes() == 0) return Error{ErrorCode::unsupported, "this model cannot copy its KV blocks: leave spill_dir empty"};
+    if (info_.has_ssm_layers && places_.state_parts == 0)
+      return Error{ErrorCode::unsupported, "this model cannot copy its recurrent state: leave spill_dir empty"};
     TROUPE_TRY(spilled_, PosixStateFiles::open(options_.spill_dir));
   }
   const DeviceSetup setup{driver_.get(),

@@ -162,6 +162,7 @@ void RouterCore::on(const Open& m, TimeNs, RouterOutbox& out) {
     answer.slot = q.slot;
     answer.cut_first = q.cut_first;
     answer.cut_second = q.cut_second;
+    if (q.stateless) answer.snapshot = q.base;
   } else {
     answer.error = device_error(DeviceError::Phase::effect, code, "open of " + label(m.request) + " refused");
   }

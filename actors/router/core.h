@@ -44,6 +44,8 @@ enum class RouterFault : std::uint8_t {
   shift_snapshot,     // a snapshot is kept for the block before the one that it is of
   stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
   wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
+  snapshot_unsettled,  // R2: the newest version of the recurrent state is kept as the snapshot, not the settled one
+  save_newest_state,  // R2: the newest version of the recurrent state is saved, not the settled one
   trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
   trust_join,         // R12: rows are launched while a step of another stream names their sequence
   fence_one_stream,   // R3: what steps on the prefill stream name is not fenced

@@ -97,7 +97,6 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
     s->settled_len = optimistic && model.window == 0 ? s->launched_len : e->settled_len;
     settle_state(*s);
     if (s->settled_len >= s->publish_at) publish(*s, model.window != 0 ? s->settled_len : s->opened_len);
-    if (model.has_ssm_layers) keep_state(*s);
     reclaim(*s, optimistic ? s->launched_len : s->settled_len);
   } else if (const auto* e = std::get_if<Advance>(&effect)) {
     // The step may have completed since the scheduler planned; then its bookings are gone already.
@@ -153,6 +152,8 @@ DeviceError RouterCore::State::apply(const Effect& effect, EffectOutcome& outcom
   } else if (std::holds_alternative<Quiesce>(effect)) {
     if (quiesce_pending) return bad("Quiesce: one is pending already");
     quiesce_pending = in_flight + copies_in_flight() > 0;
+  } else if (model.has_ssm_layers) {
+    return apply_ssm(*s, effect);
   } else {
     return unsupported(label(effect).c_str());
   }

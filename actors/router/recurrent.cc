@@ -23,13 +23,20 @@ std::uint32_t RouterCore::State::state_end(const RouterSequence& s, std::uint32_
   return v == 0 ? 0 : s.state_ends[v % s.states.size()];
 }
 
+std::uint32_t RouterCore::State::version_of(const RouterSequence& s, std::uint32_t v) const {
+  return s.base != RouterSequence::kNoSlot && v == s.base_at ? s.base : s.states[v % s.states.size()];
+}
+
+std::uint32_t RouterCore::State::begin_at(RouterSequence& s, std::uint32_t len) const {
+  s.settled_state = s.launched_state = 1;
+  s.state_ends[1] = len;
+  return s.states[1];
+}
+
 void RouterCore::State::next_state(RouterSequence& s, std::uint32_t n_tokens, DeviceRow& row) const {
   if (!model.has_ssm_layers) return;
   const auto n = static_cast<std::uint32_t>(s.states.size());
-  if (s.base != RouterSequence::kNoSlot && s.launched_state == s.base_at)
-    row.state_in = s.base;
-  else if (row.position != 0)
-    row.state_in = s.states[s.launched_state % n];
+  if (row.position != 0) row.state_in = version_of(s, s.launched_state);
   ++s.launched_state;
   row.state_out = s.states[s.launched_state % n];
   s.state_ends[s.launched_state % n] = row.position + n_tokens;

@@ -1,7 +1,7 @@
 // Snapshots: settled versions of recurrent state that are kept, so that the prefix cache serves models with recurrent layers. A
-// version is kept by taking it out of its sequence's ring and putting another one in: nothing is copied. Kept are the state at
-// the last full block of what a sequence was opened with, at a branch point (where the cache knew more blocks than it had a
-// snapshot for), and, of what was generated since, the newest one at the end of a block.
+// version is kept by taking it out of its sequence's ring and putting another one in: nothing is copied. Kept are (SsmSnapshotSave)
+// the state at the last full block of what a sequence was opened with, at a branch point (where the cache knew more blocks than it
+// had a snapshot for), and (SsmCheckpoint), of what was generated since, the newest one at the end of a block.
 #include <utility>
 
 #include "actors/router/state.h"
@@ -67,25 +67,45 @@ void RouterCore::State::reap() {
   cache.lost().clear();
 }
 
-// The sequence has settled up to settled_len: is that a state to keep? Only settled ones are.
-void RouterCore::State::keep_state(RouterSequence& s) {
-  if (!s.params || s.settled_len % model.block_size != 0 || s.base != kNone || s.settled_state == 0) return;
-  const bool wanted = s.settled_len == s.cut_first || s.settled_len == s.cut_second;
-  if (!wanted && s.settled_len <= s.opened_len) return;
-  if (wanted && s.published * model.block_size != s.settled_len) return;
+DeviceError RouterCore::State::apply_ssm(RouterSequence& s, const Effect& effect) {
+  const auto bad = [&](std::string why) {
+    return device_error(DeviceError::Phase::effect, ErrorCode::bad_plan, label(effect) + ": " + std::move(why));
+  };
+  if (const auto* e = std::get_if<SsmSnapshotRestore>(&effect)) {
+    if (!s.stateless || e->snapshot != s.base) return bad("the sequence was not opened behind it, or has begun");
+    s.stateless = false;
+    return {};
+  }
+  const bool save = std::holds_alternative<SsmSnapshotSave>(effect);
+  if (s.settled_len == 0 || s.settled_len % model.block_size != 0)
+    return bad("settled to " + std::to_string(s.settled_len) + ", inside a block");
+  if (save && s.params && s.settled_len != s.cut_first && s.settled_len != s.cut_second)
+    return bad("nobody asked for the state at " + std::to_string(s.settled_len));
+  keep_state(s, save);
+  return {};
+}
+
+// Only settled states are kept, and those only whose blocks are in the prefix cache, or will be when the sequence leaves. A state that
+// is kept already is not kept again.
+void RouterCore::State::keep_state(RouterSequence& s, bool as_snapshot) {
+  if (!s.params || s.base != kNone || s.settled_state == 0) return;
+  if (as_snapshot ? s.published * model.block_size != s.settled_len : s.settled_len <= s.opened_len) return;
   std::optional<std::uint32_t> other;
-  if (!wanted && s.checkpoint != kNone && kept[s.checkpoint].pins == 1)
+  if (!as_snapshot && s.checkpoint != kNone && kept[s.checkpoint].pins == 1)
     other = s.checkpoint, --kept[s.checkpoint].pins, s.checkpoint = kNone;
   else
     other = take_version();
   if (!other) return;
-  std::uint32_t& place = s.states[s.settled_state % s.states.size()];
+  const bool newest = config.fault == RouterFault::snapshot_unsettled && as_snapshot;
+  const std::uint32_t v = newest ? s.launched_state : s.settled_state;
+  const std::uint32_t end = state_end(s, v);
+  std::uint32_t& place = s.states[v % s.states.size()];
   const std::uint32_t version = std::exchange(place, *other);
   pin(version);
   s.base = version;
-  s.base_at = s.settled_state;
-  s.base_end = s.settled_len;
-  if (wanted) {
+  s.base_at = v;
+  s.base_end = end;
+  if (as_snapshot) {
     device::PrefixCache::Ref block = s.last_published;
     if (config.fault == RouterFault::shift_snapshot && s.published > 1) block = cache.parent(block);
     (void)make_snapshot(version, block);
@@ -111,10 +131,15 @@ void RouterCore::State::find_snapshot(RouterSequence& s) {
     pin(hit.snapshot);
     s.base = hit.snapshot;
     s.base_end = s.published * model.block_size;
+    s.stateless = true;
   }
-  const std::uint32_t end = (s.known_len - 1) / model.block_size * model.block_size, branch = hit.known * model.block_size;
-  if (branch > s.base_end && branch < end) s.cut_first = branch;
-  if (end > s.base_end) (s.cut_first == 0 ? s.cut_first : s.cut_second) = end;
+  cut(s, s.base_end, hit.known * model.block_size);
+}
+
+void RouterCore::State::cut(RouterSequence& s, std::uint32_t len, std::uint32_t branch) const {
+  const std::uint32_t end = (s.known_len - 1) / model.block_size * model.block_size;
+  if (branch > len && branch < end) s.cut_first = branch;
+  if (end > len) (s.cut_first == 0 ? s.cut_first : s.cut_second) = end;
 }
 
 }  // namespace troupe::actors

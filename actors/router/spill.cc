@@ -2,6 +2,10 @@
 // the spill actor. A copy is a user of the blocks that it names, as a step is (R3); a place serves one sequence at a
 // time, and there are few of them (R11).
 //
+// Of a model with recurrent layers the settled version of the state is saved behind the blocks, and comes back as the first version
+// of the sequence that is opened: what its rows read is a matter of which version they name, as ever. No step writes a settled
+// version, and it is the sequence's until its fence.
+//
 // On a stream of their own, copies are ordered behind the compute stream once per save and restore, by an event (R12). That is
 // enough: what is saved is settled and its sequence has no more steps; what is brought back goes into blocks that nothing in
 // flight names. The wait is for steps that failed half-way and may still write. Steps that come later need none, for they are
@@ -53,6 +57,7 @@ StatePiece RouterCore::State::piece_of(const SpillPlace& p) const {
   piece.positions = p.positions;
   piece.first_block = p.first_block;
   piece.n_blocks = static_cast<std::uint32_t>(p.blocks.size());
+  piece.n_parts = p.n_parts;
   piece.block_bytes = p.handles.block_bytes;
   piece.begin = p.begin;
   piece.count = p.count;
@@ -62,7 +67,8 @@ StatePiece RouterCore::State::piece_of(const SpillPlace& p) const {
 
 void RouterCore::State::next_piece(SpillPlace& p) {
   p.begin += p.count;
-  p.count = std::min(p.handles.blocks, static_cast<std::uint32_t>(p.blocks.size()) - p.begin);
+  const auto blocks = static_cast<std::uint32_t>(p.blocks.size());
+  p.count = std::min(p.handles.blocks, (p.begin < blocks ? blocks : blocks + p.n_parts) - p.begin);
 }
 
 // The first copy of a save or a restore: behind what is on the compute stream by now.
@@ -78,8 +84,15 @@ void RouterCore::State::begin_copy(SpillPlace& p, bool to_host, RouterOutbox& ou
 void RouterCore::State::start_copy(SpillPlace& p, bool to_host, std::uint64_t after, RouterOutbox& out) {
   p.use = to_host ? SpillPlace::Use::copying_out : SpillPlace::Use::copying_in;
   p.copy = {config.incarnation, next_copy++};
-  const auto begin = p.blocks.begin() + p.begin;
-  out.push(CopyBlocks{{}, p.copy, p.handles, to_host, {begin, begin + p.count}, after});
+  CopyBlocks copy{{}, p.copy, p.handles, to_host, {}, after};
+  if (p.begin < p.blocks.size()) {
+    copy.blocks.assign(p.blocks.begin() + p.begin, p.blocks.begin() + p.begin + p.count);
+  } else {
+    copy.state = p.version;
+    copy.part = p.begin - static_cast<std::uint32_t>(p.blocks.size());
+    copy.n_parts = p.count;
+  }
+  out.push(std::move(copy));
 }
 
 // The effect SaveSequenceState of a live sequence. Steps that name it went to the stream before, so the copy finds what
@@ -104,6 +117,11 @@ DeviceError RouterCore::State::save(RouterSequence& s, EffectOutcome& outcome, R
   p->positions = s.settled_len;
   p->first_block = s.behind;
   p->blocks.assign(s.table.begin() + s.behind, s.table.begin() + s.behind + n);
+  p->n_parts = 0;
+  if (model.has_ssm_layers) {
+    p->version = version_of(s, config.fault == RouterFault::save_newest_state ? s.launched_state : s.settled_state);
+    p->n_parts = p->handles.state_parts;
+  }
   p->begin = p->count = 0;
   p->holds = config.fault != RouterFault::free_before_copy;
   if (p->holds) ++s.open_copies;
@@ -143,6 +161,11 @@ void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOu
   p.positions = m.restore_len;
   p.first_block = s.behind;
   p.blocks.assign(s.table.begin() + s.behind, s.table.end());
+  p.n_parts = 0;
+  if (model.has_ssm_layers) {
+    p.version = begin_at(s, s.settled_len);
+    p.n_parts = p.handles.state_parts;
+  }
   p.begin = p.count = 0;
   next_piece(p);
   p.use = SpillPlace::Use::reading;
@@ -152,7 +175,8 @@ void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOu
 // Why an Open that names a saved state is refused, its file untouched; code none: begin_restore will do.
 DeviceError RouterCore::State::refuse_restore(const Open& m) {
   const std::uint32_t n = blocks_end(m.restore_len) - first_block(m.restore_len);
-  const bool past = m.restore_len > m.n_tokens || (model.window != 0 && m.restore_len == m.n_tokens);
+  const bool only_forward = model.window != 0 || model.has_ssm_layers;  // the last known token cannot be computed once more
+  const bool past = m.restore_len > m.n_tokens || (only_forward && m.restore_len == m.n_tokens);
   if (n == 0 || past || m.n_tokens > model.context_length)
     return failed(ErrorCode::bad_plan, "a restore of " + std::to_string(m.restore_len) + " positions of " + std::to_string(m.n_tokens));
   if (free_place() == nullptr) return failed(ErrorCode::overloaded, "every place for bringing a sequence back is taken");
@@ -172,11 +196,13 @@ void RouterCore::State::end_restore(SpillPlace& p, const Error& error, RouterOut
   answer.restored = error.code == ErrorCode::none;
   if (answer.restored) {
     ++stats.restores;
+    if (model.has_ssm_layers && s.params) cut(s, s.settled_len, 0);
   } else {
     ++stats.restore_failures;
     for (auto block = p.blocks.rbegin(); block != p.blocks.rend(); ++block) (void)cache.drop(*block, false);
     s.table.clear();
     s.behind = s.launched_len = s.settled_len = 0;
+    s.launched_state = s.settled_state = 0;
     s.resend = false;
     if (const ErrorCode code = refusal(); code != ErrorCode::none) {
       finish_release(s);
@@ -189,6 +215,9 @@ void RouterCore::State::end_restore(SpillPlace& p, const Error& error, RouterOut
     answer.seq = s.id;
     answer.slot = s.slot;
     answer.cached_len = s.settled_len;
+    answer.cut_first = s.cut_first;
+    answer.cut_second = s.cut_second;
+    if (s.stateless) answer.snapshot = s.base;
   }
   answer.facts = facts();
   out.push(std::move(answer));
@@ -310,8 +339,14 @@ std::string RouterCore::State::check_places(std::vector<std::uint32_t>& copies) 
     if (!saving && (q.id.incarnation == 0 || q.request != p.request || q.released ||
                     !std::equal(p.blocks.begin(), p.blocks.end(), q.table.begin() + q.behind, q.table.end())))
       return "R3: " + label(p.state) + " is being brought back into blocks that its sequence does not hold";
+    const bool owned = p.n_parts == 0 || p.version == q.base || std::find(q.states.begin(), q.states.end(), p.version) != q.states.end();
+    if ((!saving || p.holds) && !owned)
+      return "R3: version " + std::to_string(p.version) + " of the recurrent state is copied for " + label(p.state) +
+             ", and is not its sequence's";
     if (!reading) continue;
-    for (std::uint32_t i = p.begin; i < p.begin + p.count; ++i)
+    if (p.n_parts != 0 && std::find(free_states.begin(), free_states.end(), p.version) != free_states.end())
+      return "R3: version " + std::to_string(p.version) + " of the recurrent state is free, and is still to be saved";
+    for (std::uint32_t i = p.begin; i < std::min<std::size_t>(p.begin + p.count, p.blocks.size()); ++i)
       if (pool.class_of(p.blocks[i]) == device::BlockPool::Class::free)
         return "R3: block " + std::to_string(p.blocks[i]) + " is free, and a copy in flight reads it";
   }

@@ -34,6 +34,7 @@ struct alignas(64) RouterSequence {
   std::uint8_t open_copies = 0;       // saves that still have to read its blocks
   bool released = false;              // waits at its fence (R3)
   bool fenced = false;                // released with steps or copies in flight: its blocks are
+  bool stateless = false;             // it was opened behind a snapshot, and is to be told to begin from it
   bool resend = false;                // the device may not have its table: rows bring all of it until a step with one succeeds
   Token* next_known = nullptr;        // where the token at position known_len goes
   std::uint64_t planned_in = 0;       // the last plan that was checked and has a row of it
@@ -151,12 +152,14 @@ struct SpillPlace {
   Ticket copy;
   Ticket mark;  // of the event that is to be recorded
   std::vector<BlockId> blocks;
+  std::uint32_t version = RouterSequence::kNoSlot;  // of the recurrent state as of `positions`: its n_parts come behind the blocks
+  std::uint32_t n_parts = 0;
   std::uint32_t positions = 0;
   std::uint32_t first_block = 0;
-  std::uint32_t begin = 0;  // of the piece, in blocks
+  std::uint32_t begin = 0;  // of the piece, in blocks and parts
   std::uint32_t count = 0;
   bool holds = false;  // save: counted in its sequence's open_copies
-  bool last_piece() const { return begin + count == blocks.size(); }
+  bool last_piece() const { return begin + count == blocks.size() + n_parts; }
   bool ordering() const { return use == Use::ordering_out || use == Use::ordering_in; }
   bool copying() const { return use == Use::copying_out || use == Use::copying_in; }
   void leave() { use = Use::free; }
@@ -243,7 +246,7 @@ struct RouterCore::State {
     BlockId block = kNoBlock;  // a snapshot: of the state behind this one
     std::uint64_t used = 0;
   };
-  std::vector<Kept> kept;  // by version
+  std::vector<Kept> kept;            // by version
   std::uint32_t idle_snapshots = 0;  // that nobody pins
   std::uint64_t uses = 0;
   std::optional<std::uint32_t> take_version();
@@ -251,16 +254,22 @@ struct RouterCore::State {
   void unpin(std::uint32_t version);
   bool make_snapshot(std::uint32_t version, device::PrefixCache::Ref block);
   void reap();
-  void keep_state(RouterSequence& s);
+  DeviceError apply_ssm(RouterSequence& s, const Effect& effect);
+  void keep_state(RouterSequence& s, bool as_snapshot);
   void keep_checkpoint(RouterSequence& s);
   void find_snapshot(RouterSequence& s);
+  // Where chunks of what is known from `len` on are to end; `branch`: positions that the prefix cache knows without a snapshot.
+  void cut(RouterSequence& s, std::uint32_t len, std::uint32_t branch) const;
 
   // recurrent.cc
   std::uint32_t free_versions() const { return static_cast<std::uint32_t>(free_states.size()) + idle_snapshots; }
   std::uint32_t state_end(const RouterSequence& s, std::uint32_t v) const;
+  std::uint32_t version_of(const RouterSequence& s, std::uint32_t v) const;           // v > 0, or the sequence began behind a snapshot
   std::uint32_t states_each() const { return model.has_ssm_layers ? depth + 1 : 0; }  // versions that a sequence has
   void take_states(RouterSequence& s);
   void give_states(RouterSequence& s);
+  // Of a sequence that was just opened: its first version is what it settled up to `len`, and is to be brought back.
+  std::uint32_t begin_at(RouterSequence& s, std::uint32_t len) const;
   // The versions that a row of n_tokens more reads and writes.
   void next_state(RouterSequence& s, std::uint32_t n_tokens, DeviceRow& row) const;
   void settle_state(RouterSequence& s);

@@ -38,6 +38,7 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
   r->settled += f.n_tokens;
   r->failures = 0;
   effects.push_back(Commit{r->seq, r->epoch, r->settled});
+  if (model.has_ssm_layers) keep_state(*r);
   if (!f.produces) return;
   if (f.chosen_by == RowReadback::logits) return ask_sampler(*r, f, result, logits_row);
   if (row.logprobs) {
@@ -45,6 +46,15 @@ void SchedulerCore::State::settle_row(const StepRow& row, const StepResult& resu
     return commit_token(*r, rb.id, logprobs.chosen, result.best.data() + logprobs.best_begin, logprobs.n_best);
   }
   commit_token(*r, rb.id, std::numeric_limits<float>::quiet_NaN(), nullptr, 0);
+}
+
+// Where other requests can go on from the recurrent state: where the router asked for it, and behind full blocks of the output.
+void SchedulerCore::State::keep_state(const Live& r) {
+  if (r.settled % model.block_size != 0) return;
+  if (r.settled == r.cut_first || r.settled == r.cut_second)
+    effects.push_back(SsmSnapshotSave{r.seq});
+  else if (r.settled > r.opened_known)
+    effects.push_back(SsmCheckpoint{r.seq});
 }
 
 void SchedulerCore::State::ask_sampler(Live& r, const InFlightRow& row, const StepResult& result, std::uint32_t logits_row) {

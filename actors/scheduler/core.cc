@@ -168,6 +168,8 @@ void SchedulerCore::on(const Opened& m, TimeNs now, SchedulerOutbox& out) {
       r->launched = r->settled = r->opened_len = m.cached_len;
       r->cut_first = m.cut_first;
       r->cut_second = m.cut_second;
+      r->opened_known = r->known();
+      if (m.snapshot != DeviceRow::kNone) s.effects.push_back(SsmSnapshotRestore{m.seq, m.snapshot});
       r->history_sent = m.cached_len == 0 || !r->penalizes;
       if (!r->preempted)
         r->cached_len = m.cached_len;

@@ -6,13 +6,12 @@
 
 namespace troupe::actors {
 
-// Of a model with recurrent layers the file would lack their state: it is computed again.
-// With a window the last known position may read a block that went back when it was settled; it is computed once more after
-// a restore, so then it must not have been.
+// The last known position is computed once more after a restore, if it was settled. With a window it may read a block that went
+// back when it was, and with recurrent layers the state before it is not saved: so then it must not have been.
 bool SchedulerCore::State::may_spill(const Live& r) const {
   const std::uint32_t full = r.settled / model.block_size - model.blocks_behind(r.settled);
-  return !model.has_ssm_layers && saves + restores < config.spill_places && full > config.spill_min_blocks &&
-         (model.window == 0 || r.settled < r.known());
+  return saves + restores < config.spill_places && full > config.spill_min_blocks &&
+         ((model.window == 0 && !model.has_ssm_layers) || r.settled < r.known());
 }
 
 void SchedulerCore::State::spill(Live& r) {

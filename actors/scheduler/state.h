@@ -85,6 +85,7 @@ struct alignas(64) Live {
   std::uint32_t saved_len = 0;   // positions
   std::uint32_t opened_len = 0;  // positions that were there when its sequence was opened
   std::uint32_t cut_first = 0, cut_second = 0;  // where its chunks have to end: Opened's
+  std::uint32_t opened_known = 0;               // known() then
 
   std::uint32_t known() const { return prompt_len + static_cast<std::uint32_t>(output.size()); }
   // The token at `position` < known(). The newest one is what a step in flight was fed, and is kept at hand.
@@ -251,6 +252,7 @@ struct SchedulerCore::State {
   // commit.cc
   void settle_row(const StepRow& row, const StepResult& result, std::uint32_t i, std::uint32_t logits_row, std::uint32_t logprobs_row);
   void commit_token(Live& r, Token id, float logprob, const TokenLogprob* best, std::uint32_t n_best);
+  void keep_state(const Live& r);
   void make_text(Live& r);
   void redo(Live& r);
   void row_failed(Live& r, ErrorCode code, const std::string& what);

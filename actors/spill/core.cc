@@ -29,6 +29,7 @@ StateHeader SpillCore::header_of(const StatePiece& p) const {
   h.positions = p.positions;
   h.first_block = p.first_block;
   h.n_blocks = p.n_blocks;
+  h.n_parts = p.n_parts;
   h.block_size = block_size_;
   h.block_bytes = p.block_bytes;
   h.model = model_;

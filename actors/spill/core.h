@@ -54,7 +54,7 @@ class SpillCore {
     std::uint64_t bytes = 0;
     StateCrc crc;                // of the payload, as far as it was written or read
     std::uint32_t expected = 0;  // reading: what the header says
-    std::uint32_t next = 0;      // the block that comes next
+    std::uint32_t next = 0;      // the block or part that comes next
     bool whole = false;
   };
   StateHeader header_of(const StatePiece& piece) const;

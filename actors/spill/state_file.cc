@@ -53,6 +53,7 @@ StateHeaderBytes encode(const StateHeader& h) {
   put(out, 8, kStateVersion);
   put(out, 12, static_cast<std::uint32_t>(kStateHeaderBytes));
   put(out, 16, h.seq.incarnation);
+  put(out, 20, h.n_parts);
   put(out, 24, h.seq.number);
   put(out, 32, h.positions);
   put(out, 36, h.first_block);

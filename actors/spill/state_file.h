@@ -1,11 +1,11 @@
 // The file that holds the state of one preempted sequence: a header of fixed size, then the KV of its blocks as the
-// model packs them. All integers are little-endian.
+// model packs them, then its recurrent state, if the model has any, in parts as long as a block. All integers are little-endian.
 //
 //   0  "TRPSTATE"            32  positions u32        56  payload bytes u64
 //   8  version u32           36  first block u32      64  model u64, model_id()
 //  12  header bytes u32      40  blocks u32           72  checksum of the payload u32
 //  16  incarnation u32       44  block size u32       76  checksum of bytes 0 … 75 u32
-//  20  zero u32              48  block bytes u64      80  end
+//  20  state parts u32       48  block bytes u64      80  end
 //  24  sequence u64
 //
 // Checksums are CRC-32 (ISO-HDLC, Boost.CRC's crc_32_type). What is read is not trusted: it is compared, field by field,
@@ -26,7 +26,7 @@
 
 namespace troupe::actors {
 
-inline constexpr std::uint32_t kStateVersion = 1;
+inline constexpr std::uint32_t kStateVersion = 2;
 inline constexpr std::size_t kStateHeaderBytes = 80;
 using StateHeaderBytes = std::array<std::byte, kStateHeaderBytes>;
 
@@ -35,11 +35,12 @@ struct StateHeader {
   std::uint32_t positions = 0;
   std::uint32_t first_block = 0;
   std::uint32_t n_blocks = 0;
+  std::uint32_t n_parts = 0;
   std::uint32_t block_size = 0;
   std::uint64_t block_bytes = 0;
   std::uint64_t model = 0;
   std::uint32_t payload_crc = 0;
-  std::uint64_t payload_bytes() const { return n_blocks * block_bytes; }
+  std::uint64_t payload_bytes() const { return (std::uint64_t{n_blocks} + n_parts) * block_bytes; }
 };
 
 // Which model and which arithmetic the KV is of: equal ids give equal bits (R1).

@@ -1,5 +1,6 @@
 #include "actors/stream/copies.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -45,6 +46,12 @@ Result<void> Copies::put(const CopyBlocks& m, device::Stream stream) {
     TROUPE_TRY(driver_.stream_wait_event(stream, m.after));
   }
   void* const memory = reinterpret_cast<void*>(static_cast<std::uintptr_t>(m.handles.staging));
+  if (m.n_parts != 0) {
+    const std::size_t all = model_.ssm_state_bytes(), begin = std::min<std::size_t>(all, m.part * m.handles.block_bytes);
+    const std::size_t bytes = std::min<std::size_t>(all - begin, m.n_parts * m.handles.block_bytes);  // the last part is filled up
+    return m.out ? model_.copy_state_out(m.state, begin, bytes, memory, stream)
+                 : model_.copy_state_in(m.state, begin, bytes, memory, stream);
+  }
   return m.out ? model_.copy_blocks_out(m.blocks, memory, stream) : model_.copy_blocks_in(m.blocks, memory, stream);
 }
 

@@ -1,4 +1,4 @@
-// Copies of KV blocks on a stream, by the actor that owns it: the compute stream's, or the copy stream's (R12).
+// Copies of KV blocks and recurrent states on a stream, by the actor that owns it: the compute stream's, or the copy stream's (R12).
 #pragma once
 
 #include <cstdint>

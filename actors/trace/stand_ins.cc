@@ -62,7 +62,9 @@ Result<void> StandInFiles::read(SeqId seq, std::uint64_t offset, std::span<std::
 void StandInFiles::remove(SeqId seq) { files_.erase(seq); }
 
 bool StandInMemory::lend(StatePiece& piece) {
-  if (piece.block_bytes > kMostBytes || piece.count * piece.block_bytes > kMostBytes || piece.n_blocks > kMostBytes) return false;
+  if (piece.block_bytes > kMostBytes || piece.count * piece.block_bytes > kMostBytes || piece.n_blocks > kMostBytes ||
+      piece.n_parts > kMostBytes)
+    return false;
   const std::size_t bytes = piece.count * piece.block_bytes;
   if (zeros_.size() < bytes) zeros_.resize(bytes);
   piece.data = reinterpret_cast<std::uintptr_t>(zeros_.data());

@@ -7,7 +7,6 @@ namespace troupe::actors::trace {
 namespace {
 
 constexpr std::uint64_t kMostRequests = 1u << 26;  // generations count the requests of a run
-constexpr std::uint32_t kMostPlaces = 64;
 
 }  // namespace
 
@@ -20,6 +19,7 @@ Witness::Witness(const ModelInfo& m, std::uint32_t ring_slots, bool from_start, 
       sequences_(m.n_slots),
       ring_(ring_slots),
       adapters_(m.max_loras + 2),
+      snapshots_(m.has_ssm_layers ? m.ssm_states : 0),
       state_ends_(m.has_ssm_layers ? m.ssm_states : 0) {
   for (Sequence& s : sequences_) s.table.assign((m.context_length + m.block_size - 1) / m.block_size, 0);
 }
@@ -54,6 +54,8 @@ bool Witness::named(const Sequence& s, BlockId block) const {
 }
 
 void Witness::opened(const Opened& m) {
+  const auto restore = std::find_if(restores_.begin(), restores_.end(), [&](const Restore& r) { return r.open && r.seq == m.restore; });
+  if (restore != restores_.end()) restore->open = false;
   if (m.error.code != ErrorCode::none) return;
   if (m.slot >= sequences_.size())
     return broken("R3: " + label(m.seq) + " was opened in slot " + std::to_string(m.slot) + ", which does not exist");
@@ -72,6 +74,14 @@ void Witness::opened(const Opened& m) {
   s.settled = s.launched = m.cached_len;
   s.epoch = s.blocks = 0;
   s.versions.clear();
+  if (recurrent_ && m.restored && restore != restores_.end() && restore->version != DeviceRow::kNone)
+    s.versions.push_back({restore->positions, restore->version});
+  s.behind = m.snapshot;
+  if (m.snapshot == DeviceRow::kNone) return;
+  if (m.snapshot >= snapshots_.size() || (from_start_ && snapshots_[m.snapshot].end != m.cached_len))
+    return broken("R2: " + label(m.seq) + " was opened behind position " + std::to_string(m.cached_len) + ", and version " +
+                  std::to_string(m.snapshot) + " of the recurrent state is no snapshot of a settled state there");
+  s.versions.push_back({m.cached_len, m.snapshot});
 }
 
 void Witness::apply(const Effect& effect) {
@@ -97,11 +107,19 @@ void Witness::apply(const Effect& effect) {
     if (Sequence* s = find(e->seq)) {
       s->live = false;
       const std::uint32_t n = (s->settled + block_size_ - 1) / block_size_;
-      saves_.push_back({e->seq, {}, s->blocks >= n && !s->adopted});
+      saves_.push_back({.seq = e->seq, .blocks = {}, .settled = s->settled, .known = s->blocks >= n && !s->adopted});
+      const auto version = std::find_if(s->versions.begin(), s->versions.end(), [&](const Version& v) { return v.end == s->settled; });
+      if (version != s->versions.end() && !s->adopted) saves_.back().version = version->version;
       if (s->blocks >= n) saves_.back().blocks.assign(s->table.begin() + std::min(first_block(s->settled), n), s->table.begin() + n);
     } else if (from_start_) {
       broken("R3: " + label(effect) + ": it was released before, or never opened");
     }
+  } else if (const auto* e = std::get_if<SsmSnapshotSave>(&effect)) {
+    keep(effect, e->seq);
+  } else if (const auto* e = std::get_if<SsmCheckpoint>(&effect)) {
+    keep(effect, e->seq);
+  } else if (const auto* e = std::get_if<SsmSnapshotRestore>(&effect)) {
+    begin(*e);
   } else if (const auto* e = std::get_if<ReadLogits>(&effect)) {
     for (Slot& slot : ring_)
       if (slot.ticket == e->ticket) slot.busy = false;
@@ -143,7 +161,10 @@ void Witness::recorded(const EventRecorded& m) {
 
 void Witness::read_state(const ReadState& m) {
   Order* o = order_of(m.piece.place);
-  if (o != nullptr && m.piece.begin == 0) o->ordered = false;
+  if (o == nullptr || m.piece.begin != 0) return;
+  o->ordered = false;
+  if (restores_.size() <= m.piece.place) restores_.resize(m.piece.place + 1);
+  restores_[m.piece.place] = {m.piece.seq, m.piece.positions, DeviceRow::kNone, true};
 }
 
 // A copy on a stream of its own: the first of a save or a restore waits for the event that the compute stream has recorded for it.
@@ -162,7 +183,11 @@ void Witness::order(const CopyBlocks& m) {
 
 void Witness::copy(const CopyBlocks& m) {
   order(m);
-  Copy c{m.copy, m.out, {}, m.blocks, m.handles.order != 0};
+  Copy c{.ticket = m.copy, .out = m.out, .seq = {}, .blocks = m.blocks, .beside = m.handles.order != 0};
+  if (m.n_parts != 0) {
+    if (m.state >= state_ends_.size()) return broken("R3: " + label(m) + ": there is no such version of recurrent state");
+    c.last_part = std::uint64_t{m.part} + m.n_parts >= m.handles.state_parts;
+  }
   if (m.out) {
     auto save = std::find_if(saves_.begin(), saves_.end(), [&](const Save& s) { return s.place == m.handles.place; });
     if (save == saves_.end()) save = std::find_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.place == Save{}.place; });
@@ -172,9 +197,12 @@ void Witness::copy(const CopyBlocks& m) {
       return broken("R3: " + label(m) + " copies other blocks than are to be saved");
     save->place = m.handles.place;
     c.seq = save->seq;
+    if (m.n_parts != 0) save_state(m, *save);
   } else {
     for (const BlockId block : m.blocks) written(label(m), block, {});
+    if (m.n_parts != 0) restore_state(m);
   }
+  if (m.n_parts != 0) c.state = m.state;
   copies_.push_back(std::move(c));
 }
 
@@ -186,6 +214,8 @@ void Witness::copy_done(const CopyDone& m) {
   for (Save& s : saves_)
     if (copy->out && s.known && s.seq == copy->seq)
       s.blocks.erase(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(s.blocks.size(), copy->blocks.size())));
+  for (Save& s : saves_)
+    if (copy->out && copy->last_part && s.seq == copy->seq) s.version.reset();
   copies_.erase(copy);
 }
 
@@ -261,47 +291,13 @@ void Witness::enqueue(const LaunchedStep& step) {
       for (std::uint32_t b = d.position / block_size_; b < end; ++b) written(at, s.table[b], row.seq);
       o.blocks.assign(s.table.begin(), s.table.begin() + end);
     }
-    o.adapter = row.adapter;
+    o.adapter = s.adapter = row.adapter;
     const bool known = row.adapter.slot < adapters_.size() && (from_start_ || adapters_[row.adapter.slot] != 0);
     if (d.adapter_slot != row.adapter.slot || (known ? adapters_[row.adapter.slot] != row.adapter.generation : from_start_))
       broken("R9: " + at + " names " + label(row.adapter) + ", which is not in the table");
     feed(row, d, o, at);
     if (recurrent_) recur(s, d, o, at);
   }
-}
-
-// The state that a row reads is that of its position, and nobody needs what it writes over.
-void Witness::recur(Sequence& s, const DeviceRow& d, OpenRow& o, const std::string& at) {
-  o.state_in = d.state_in;
-  o.state_out = d.state_out;
-  if (d.state_out >= state_ends_.size() || (d.state_in != DeviceRow::kNone && d.state_in >= state_ends_.size()))
-    return broken("R3: " + at + " names a version of the recurrent state that does not exist");
-  if (!s.adopted) {
-    const auto before = std::find_if(s.versions.begin(), s.versions.end(), [&](const Version& v) { return v.end == d.position; });
-    const bool right = d.position == 0              ? d.state_in == DeviceRow::kNone
-                       : before != s.versions.end() ? d.state_in == before->version
-                                                    : d.state_in != DeviceRow::kNone && state_ends_[d.state_in] == d.position;
-    if (!right)
-      broken("R2: " + at + " reads another version of its sequence's recurrent state than that of position " + std::to_string(d.position));
-  }
-  // It began behind a snapshot, and reads it again if the row is redone.
-  if (s.versions.empty() && d.state_in != DeviceRow::kNone) s.versions.push_back({d.position, d.state_in});
-  const auto clash = [&](const std::string& who) {
-    broken("R3: " + at + " writes version " + std::to_string(d.state_out) + " of the recurrent state, which " + who);
-  };
-  if (d.state_out == d.state_in) clash("it reads");
-  for (const Sequence& other : sequences_) {
-    if (!other.live || other.adopted) continue;
-    for (const Version& v : other.versions)
-      if (v.version == d.state_out) clash("is " + label(other.seq) + "'s of position " + std::to_string(v.end));
-  }
-  for (const Slot& open : ring_)
-    for (std::uint32_t k = 0; open.in_flight && k < open.n_rows; ++k)
-      if (&open.rows[k] != &o && open.rows[k].seq != o.seq &&
-          (open.rows[k].state_in == d.state_out || open.rows[k].state_out == d.state_out))
-        clash(label(open.ticket) + " in flight names for " + label(open.rows[k].seq));
-  s.versions.push_back({d.position + d.n_tokens, d.state_out});
-  state_ends_[d.state_out] = d.position + d.n_tokens;
 }
 
 void Witness::feed(const Row& row, const DeviceRow& d, OpenRow& o, const std::string& at) {

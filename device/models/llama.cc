@@ -61,6 +61,15 @@ class LlamaOnHost final : public LlamaModel {
     return copies_.enqueue(blocks, const_cast<void*>(from), kv_block_bytes(), options_.kv_blocks, &LlamaOnHost::write_block, driver_,
                            stream);
   }
+  std::size_t ssm_state_bytes() const override { return caches_.states.version_floats() * sizeof(float); }
+  Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) override {
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
+    return driver_.copy_d2h_async(to, address(state), bytes, stream);
+  }
+  Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) override {
+    TROUPE_TRY(std::byte * state, state_at(caches_.states, version, begin, bytes));
+    return driver_.copy_h2d_async(address(state), from, bytes, stream);
+  }
 
  private:
   // Everything a step in flight needs, captured when it is enqueued.

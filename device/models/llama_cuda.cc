@@ -51,6 +51,9 @@ class LlamaOnCuda final : public LlamaCudaModel {
   std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(parts_.caches.kv) / parts_.caches.kv.n_blocks; }
   Result<void> copy_blocks_out(std::span<const BlockId> blocks, void* to, Stream stream) override;
   Result<void> copy_blocks_in(std::span<const BlockId> blocks, const void* from, Stream stream) override;
+  std::size_t ssm_state_bytes() const override { return parts_.caches.states.version_floats() * sizeof(float); }
+  Result<void> copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) override;
+  Result<void> copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) override;
   GraphFigures graph_figures() const override { return steps_.graph_figures(); }
 
  private:
@@ -195,6 +198,16 @@ Result<void> LlamaOnCuda::copy_blocks_in(std::span<const BlockId> blocks, const 
   TROUPE_TRY(void* const native, parts_.driver.native_stream(stream));
   kernels::launch_write_blocks(parts_.caches.kv, blocks, from, native);
   return parts_.driver.launched(stream);
+}
+
+Result<void> LlamaOnCuda::copy_state_out(std::uint32_t version, std::size_t begin, std::size_t bytes, void* to, Stream stream) {
+  TROUPE_TRY(std::byte* const state, state_at(parts_.caches.states, version, begin, bytes));
+  return parts_.driver.copy_d2h_async(to, address(state), bytes, stream);
+}
+
+Result<void> LlamaOnCuda::copy_state_in(std::uint32_t version, std::size_t begin, std::size_t bytes, const void* from, Stream stream) {
+  TROUPE_TRY(std::byte* const state, state_at(parts_.caches.states, version, begin, bytes));
+  return parts_.driver.copy_h2d_async(address(state), from, bytes, stream);
 }
 
 }  // namespace troupe::device

@@ -104,6 +104,15 @@ Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelC
   return states;
 }
 
+Result<std::byte*> state_at(const kernels::RecurrentStates& states, std::uint32_t version, std::size_t begin, std::size_t bytes) {
+  const std::size_t all = states.version_floats() * sizeof(float);
+  if (version < states.n_versions && begin <= all && bytes <= all - begin) {
+    return reinterpret_cast<std::byte*>(states.at(version, 0)) + begin;
+  }
+  return bad_plan(fmt::format("a copy of bytes {}+{} of version {} of recurrent state; there are {} versions of {} bytes", begin, bytes,
+                              version, states.n_versions, all));
+}
+
 Result<LlamaScratch> llama_scratch(DeviceMemory& memory, const ModelConfig& c, const LlamaOptions& o) {
   LlamaScratch scratch;
   const std::size_t n = o.max_step_tokens, r = o.max_rows;

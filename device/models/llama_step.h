@@ -61,6 +61,9 @@ Result<kernels::BlockTables> llama_tables(DeviceMemory& memory, const LlamaOptio
 // Of a model without recurrent layers: no memory.
 Result<kernels::RecurrentStates> llama_states(DeviceMemory& memory, const ModelConfig& config, const LlamaOptions& options);
 
+// Where bytes [begin, begin + bytes) of a version's state are, over all layers. bad_plan: beyond its end, or no such version.
+Result<std::byte*> state_at(const kernels::RecurrentStates& states, std::uint32_t version, std::size_t begin, std::size_t bytes);
+
 // Cell arrays that a step may name: the ring of the deepest pipeline, twice.
 inline std::size_t max_cell_arrays(const LlamaOptions& options) { return 2 * (std::size_t{options.max_depth} + 1); }
 

@@ -20,7 +20,9 @@ std::string label(const EventRecorded& x) {
   return or_error(fmt::format("EventRecorded {} place={}", label(x.mark), x.place), x.error, "ok");
 }
 std::string label(const CopyBlocks& x) {
-  return fmt::format("CopyBlocks {} {} place={} n={}{}", label(x.copy), x.out ? "out" : "in", x.handles.place, x.blocks.size(),
+  const std::string what =
+      x.n_parts == 0 ? fmt::format("n={}", x.blocks.size()) : fmt::format("state={} {}+{}", x.state, x.part, x.n_parts);
+  return fmt::format("CopyBlocks {} {} place={} {}{}", label(x.copy), x.out ? "out" : "in", x.handles.place, what,
                      x.after != 0 ? " waits" : "");
 }
 std::string label(const CopyDone& x) { return or_error(fmt::format("CopyDone {} place={}", label(x.copy), x.place), x.error, "ok"); }

@@ -22,6 +22,7 @@ struct CopyHandles {
   std::uint32_t blocks = 0;
   std::uint64_t block_bytes = 0;  // of one KV block, over all layers
   std::uint64_t order = 0;        // an event that orders a copy behind the compute stream; 0: copies go on that stream themselves
+  std::uint32_t state_parts = 0;  // of block_bytes, that a version of recurrent state takes up, the last one filled up; 0: there is none
 };
 struct RingReady {  // device actor -> router, once at start
   TraceCtx ctx;
@@ -69,8 +70,8 @@ struct EventRecorded {
   std::uint32_t place = 0;
   Error error;  // it is not: device_failed, device_lost
 };
-// KV blocks to or from page-locked memory, in the order of the stream: the compute stream, or one of their own. Watched and
-// announced as a step is, with the ring slot ring_slots + place.
+// KV blocks, or parts of a version of recurrent state, to or from page-locked memory, in the order of the stream: the compute
+// stream, or one of their own. Watched and announced as a step is, with the ring slot ring_slots + place.
 struct CopyBlocks {
   TraceCtx ctx;
   Ticket copy;  // the router's count of copies, apart from that of steps
@@ -78,6 +79,9 @@ struct CopyBlocks {
   bool out = false;  // from the device
   std::vector<BlockId> blocks;
   std::uint64_t after = 0;  // what the stream waits for first: an event that another stream has recorded (EventRecorded); 0 = nothing
+  std::uint32_t state = DeviceRow::kNone;  // the version, of which parts [part, part + n_parts) are copied, and no blocks
+  std::uint32_t part = 0;
+  std::uint32_t n_parts = 0;
 };
 struct CopyDone {  // device actor -> router; device_failed of phase forward: part of it may still be on the stream
   TraceCtx ctx;
@@ -94,10 +98,7 @@ struct ReadSlot {  // outbox of the device core only: read the ring slot and sen
   std::uint32_t n_logprobs = 0;
 };
 
-template <class I>
-auto inspect(I& f, CopyHandles& x) {
-  return f(x.place, x.event, x.staging, x.blocks, x.block_bytes, x.order);
-}
+template <class I> auto inspect(I& f, CopyHandles& x) { return f(x.place, x.event, x.staging, x.blocks, x.block_bytes, x.order, x.state_parts); }
 template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
 template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
 template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream, x.n_logprobs); }
@@ -105,9 +106,8 @@ template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, 
 template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
 template <class I> auto inspect(I& f, RecordEvent& x) { return f(x.ctx, x.mark, x.place, x.event); }
 template <class I> auto inspect(I& f, EventRecorded& x) { return f(x.ctx, x.mark, x.place, x.error); }
-template <class I>
-auto inspect(I& f, CopyBlocks& x) {
-  return f(x.ctx, x.copy, x.handles, x.out, x.blocks, x.after);
+template <class I> auto inspect(I& f, CopyBlocks& x) {
+  return f(x.ctx, x.copy, x.handles, x.out, x.blocks, x.after, x.state, x.part, x.n_parts);
 }
 template <class I> auto inspect(I& f, CopyDone& x) { return f(x.ctx, x.copy, x.place, x.error); }
 template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.n_logprobs); }

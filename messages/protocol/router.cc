@@ -13,7 +13,9 @@ std::string label(const Open& x) {
   return fmt::format("Open {} tokens={} {}{}", label(x.request), x.n_tokens, label(x.adapter), restore);
 }
 std::string label(const Opened& x) {
-  return or_error("Opened " + label(x.request), x.error, fmt::format("{} slot={} cached={}{}", label(x.seq), x.slot, x.cached_len, x.restored ? " restored" : ""));
+  return or_error("Opened " + label(x.request), x.error,
+                  fmt::format("{} slot={} cached={}{}{}", label(x.seq), x.slot, x.cached_len, x.restored ? " restored" : "",
+                              x.snapshot == DeviceRow::kNone ? "" : fmt::format(" snapshot={}", x.snapshot)));
 }
 std::string label(const Saved& x) { return or_error("Saved " + label(x.seq), x.error, fmt::format("positions={}", x.positions)); }
 std::string label(const Launch& x) { return "Launch " + of(x.plan); }

@@ -42,6 +42,8 @@ struct Opened {
   // there can be kept for other requests; 0 = none.
   std::uint32_t cut_first = 0;
   std::uint32_t cut_second = 0;
+  // The snapshot of the state behind cached_len, which is the sequence's from now on: SsmSnapshotRestore names it, before any row.
+  std::uint32_t snapshot = DeviceRow::kNone;
 };
 struct Saved {  // the answer to SaveSequenceState, once for each: the file holds `positions`, or (error) there is none
   TraceCtx ctx;
@@ -99,7 +101,8 @@ struct Sampled {
 
 template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output, x.restore, x.restore_len); }
 template <class I> auto inspect(I& f, Opened& x) {
-  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored, x.cut_first, x.cut_second);
+  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored, x.cut_first, x.cut_second,
+           x.snapshot);
 }
 template <class I> auto inspect(I& f, Saved& x) { return f(x.ctx, x.request, x.seq, x.positions, x.error, x.facts); }
 template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }

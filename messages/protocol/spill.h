@@ -18,11 +18,12 @@ struct StatePiece {
   std::uint32_t positions = 0;  // of the whole state, as all below
   std::uint32_t first_block = 0;  // blocks before it are not there (a sliding window has passed them)
   std::uint32_t n_blocks = 0;
+  std::uint32_t n_parts = 0;  // of the recurrent state as of `positions`, each as long as a block; they lie behind the blocks
   std::uint64_t block_bytes = 0;
-  std::uint32_t begin = 0;  // this piece: blocks [begin, begin + count) of the n_blocks
+  std::uint32_t begin = 0;  // this piece: [begin, begin + count) of the blocks and parts
   std::uint32_t count = 0;
   std::uint64_t data = 0;
-  bool last() const { return begin + count == n_blocks; }
+  bool last() const { return begin + count == n_blocks + n_parts; }
 };
 struct WriteState {
   TraceCtx ctx;
@@ -50,7 +51,7 @@ struct DropState {  // the file, whole or not, is of no use to anybody
 };
 
 template <class I> auto inspect(I& f, StatePiece& x) {
-  return f(x.place, x.seq, x.positions, x.first_block, x.n_blocks, x.block_bytes, x.begin, x.count, x.data);
+  return f(x.place, x.seq, x.positions, x.first_block, x.n_blocks, x.n_parts, x.block_bytes, x.begin, x.count, x.data);
 }
 template <class I> auto inspect(I& f, WriteState& x) { return f(x.ctx, x.piece); }
 template <class I> auto inspect(I& f, StateWritten& x) { return f(x.ctx, x.place, x.seq, x.error); }

@@ -6,6 +6,7 @@
 
 #include "device/models/load.h"
 #include "tests/actors/rig.h"
+#include "tests/actors/spill/folder.h"
 #include "tests/golden/golden.h"
 
 namespace troupe::test {
@@ -17,8 +18,10 @@ constexpr std::uint32_t kBlock = 16;
 struct Setting {
   std::uint32_t depth = 1;
   std::uint32_t kv_blocks = 0;  // 0: enough
+  std::string spill_dir{};
   std::uint32_t step_tokens = 64;
   bool exact = true;
+  bool lora = false;
 };
 
 class Server {
@@ -31,6 +34,7 @@ class Server {
     load.kv_blocks = s.kv_blocks;
     load.max_batch = 6;
     load.depth = s.depth;
+    load.max_loras = s.lora ? 2 : 0;
     auto loaded = device::load_model(kModel, load);
     if (!loaded) throw std::runtime_error(loaded.error().what);
     RuntimeOptions options;
@@ -38,9 +42,19 @@ class Server {
     options.max_batch = 6;
     options.step_tokens = s.step_tokens;
     options.trace.flight_dir = testing::TempDir();
+    options.spill_dir = s.spill_dir;
     auto started = Runtime::start(options, std::move(loaded.value().driver), std::move(loaded.value().model));
     if (!started) throw std::runtime_error(started.error().what);
     runtime_ = std::move(started.value());
+    if (!s.lora) return;
+    for (const auto& [name, folder] : {std::pair{"a", "all-r4"}, std::pair{"b", "qo-r8"}}) {
+      LoraCommand load_adapter;
+      load_adapter.kind = LoraCommand::Kind::promote_disk;
+      load_adapter.name = name;
+      load_adapter.path = std::string(kModel) + "/adapters/" + folder;
+      const auto done = runtime_->lora(load_adapter);
+      if (!done) throw std::runtime_error(done.error().what);
+    }
   }
   Runtime& runtime() { return *runtime_; }
   Clients& clients() { return clients_; }
@@ -114,8 +128,9 @@ using Streams = std::map<std::uint64_t, std::vector<Token>>;
 // Half of the requests come while others run; client 5 is cancelled on its way.
 Streams streams(const Setting& setting, RuntimeMetrics* metrics = nullptr) {
   Server server(setting);
-  const std::vector<Request> all = workload();
+  std::vector<Request> all = workload();
   for (std::size_t i = 0; i < all.size(); ++i) {
+    if (setting.lora && i % 3 != 0) all[i].adapter = i % 3 == 1 ? "a" : "b";
     if (i >= all.size() / 2) server.clients().wait_tokens(all[i - all.size() / 2].client, 3 + i % 5);
     server.submit(all[i]);
     if (i == all.size() / 2) (void)server.runtime().cancel(5);
@@ -182,6 +197,26 @@ TEST_P(HybridModel, PreemptedRequestsAreComputedAgain) {
   RuntimeMetrics m;
   expect_same(streams({.depth = GetParam(), .kv_blocks = 20}, &m), want);
   EXPECT_GT(m.scheduler.preemptions, 0u);
+}
+
+// The same under two adapters and the base model, side by side; and their state goes to files and comes back.
+TEST_P(HybridModel, PreemptedRequestsAreSavedAndBroughtBack) {
+  for (const bool exact : {true, false}) {
+    const Streams want = streams({.depth = 1, .exact = exact, .lora = true});
+    EXPECT_NE(want, streams({.depth = 1, .exact = exact}));
+    RuntimeMetrics again, back;
+    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .exact = exact, .lora = true}, &again), want);
+    EXPECT_GT(again.scheduler.preemptions, 0u);
+    EXPECT_EQ(again.scheduler.restores, 0u);
+    Folder folder;
+    expect_same(streams({.depth = GetParam(), .kv_blocks = 20, .spill_dir = folder.path(), .exact = exact, .lora = true}, &back), want);
+    EXPECT_GT(back.scheduler.restores, 0u);
+    EXPECT_EQ(back.scheduler.spill_failures + back.scheduler.restore_failures, 0u);
+    EXPECT_EQ(folder.count(), 0u);
+    if (GetParam() == 1) continue;
+    for (const RuntimeMetrics& m : {again, back})
+      EXPECT_GE(static_cast<double>(m.scheduler.steps_ahead), 0.8 * static_cast<double>(m.scheduler.decode_steps));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, HybridModel, testing::Values(1, 2, 3, 4));

@@ -57,7 +57,8 @@ class CublasLtModel : public testing::Test {
 };
 
 TEST_F(CublasLtModel, DecodesWhatItDecodesWithout) {
-  for (const std::string& model : {kBf16, std::string("tests/golden/tiny-qwen2")}) {  // Qwen2 has biases
+  // Qwen2 has biases, Qwen3.5 recurrent layers.
+  for (const std::string& model : {kBf16, std::string("tests/golden/tiny-qwen2"), std::string("tests/golden/tiny-qwen35")}) {
     std::string ours, theirs;
     const Streams want = run(model, test::small_load(2), &ours);
     const std::uint64_t before = fake.made();

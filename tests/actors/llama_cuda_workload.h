@@ -46,9 +46,9 @@ struct Beside {
 
 // One request after the other, each when the one before it has so many tokens; the cancelled one is a prefix.
 inline Streams run(std::uint32_t depth, std::uint64_t apart, const std::vector<Request>& requests, device::LoadOptions load,
-                   const RuntimeOptions& options = {}, const Beside& beside = {}) {
+                   const RuntimeOptions& options = {}, const Beside& beside = {}, const std::string& model = kModel) {
   load.depth = depth;
-  CudaRuntime on(kModel, load, options);
+  CudaRuntime on(model, load, options);
   if (!on.started()) {
     ADD_FAILURE() << on.error().what;
     return {};
@@ -85,7 +85,7 @@ class CudaWorkload : public testing::Test {
     for (const Request& r : requests) {
       device::LoadOptions load = small_load(1);
       load.max_graphs = 0;
-      out.merge(run(1, 0, {r}, load));
+      out.merge(run(1, 0, {r}, load, {}, {}, model));
     }
     return out;
   }
@@ -98,6 +98,7 @@ class CudaWorkload : public testing::Test {
     }
   }
   std::vector<Request> requests;
+  std::string model = kModel;
 };
 
 }  // namespace troupe::test

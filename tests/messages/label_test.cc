@@ -172,6 +172,7 @@ TEST(Label, MessagesOfTheDevice) {
   EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), true, {3, 4}}), "CopyBlocks t1.9 out place=1 n=2");
   EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}}), "CopyBlocks t1.9 in place=1 n=1");
   EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), false, {3}, 8}), "CopyBlocks t1.9 in place=1 n=1 waits");
+  EXPECT_EQ(label(CopyBlocks{kCtx, {1, 9}, copy_handles(), true, {}, 0, 5, 1, 2}), "CopyBlocks t1.9 out place=1 state=5 1+2");
   EXPECT_EQ(label(CopyDone{kCtx, {1, 9}, 1, {}}), "CopyDone t1.9 place=1 ok");
   EXPECT_EQ(label(RecordEvent{kCtx, {1, 9}, 1, 8}), "RecordEvent t1.9 place=1");
   EXPECT_EQ(label(EventRecorded{kCtx, {1, 9}, 1, {}}), "EventRecorded t1.9 place=1 ok");

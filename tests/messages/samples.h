@@ -63,9 +63,9 @@ inline LaunchedStep launched() {
   return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
           .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}};
 }
-inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8}; }
+inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8, .state_parts = 9}; }
 inline StatePiece piece() {
-  return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
+  return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .n_parts = 3, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
 }
 inline StepResult result() {
   return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}};
@@ -160,7 +160,8 @@ template <class F> void for_each_sample(F&& f) {
   f(Watch{kCtx, kTicket, 1, 4, 2, kDeviceError}), f(EventDone{kCtx, kTicket, 1, kDeviceError});
   f(Completed{kCtx, 1, Shared<StepResult>::of(failed_result())}), f(ReadSlot{kTicket, 1, 4, 2, kDeviceError});
   f(RecordEvent{kCtx, kTicket, 1, 8}), f(EventRecorded{kCtx, kTicket, 1, {ErrorCode::device_failed, "no"}});
-  f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {3, 4}, 8}), f(CopyDone{kCtx, kTicket, 1, kDeviceError});
+  f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {3, 4}, 8}), f(CopyBlocks{kCtx, kTicket, copy_handles(), true, {}, 0, 5, 1, 2});
+  f(CopyDone{kCtx, kTicket, 1, kDeviceError});
   f(piece()), f(WriteState{kCtx, piece()}), f(StateWritten{kCtx, 1, kSeq, {ErrorCode::io_failed, "full"}});
   f(ReadState{kCtx, piece()}), f(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "short"}}), f(DropState{kCtx, kSeq});
   f(Sample{kCtx, Shared<SampleBatch>::of(sample_batch())}), f(Sampled{kCtx, Shared<SampledBatch>::of(sampled_batch())});

@@ -79,6 +79,24 @@ const Golden kGolden[] = {
        post(w, 1, 8, 10);
        post(w, 2, 8, 10);
      }},
+    {"snapshot", "SsmSnapshotRestore{", [](WorldOptions& o) { o.device.ssm_states = 12; },
+     [](World& w) {
+       post(w, 1, 10, 4);
+       w.run();
+       post(w, 1, 12, 3);
+     }},
+    {"spill_state", "CopyBlocks t1.3 out place=0 state=4 0+2",
+     [](WorldOptions& o) {
+       o.device.kv_blocks = 6;
+       o.device.ssm_states = 12;
+       o.device.spill_places = 1;
+       o.spill_min_blocks = 0;
+       o.prefix_cache = false;
+     },
+     [](World& w) {
+       post(w, 1, 8, 10);
+       post(w, 2, 8, 10);
+     }},
     {"lora", "ChangeTable", [](WorldOptions& o) { o.device.max_loras = 2; },
      [](World& w) {
        LoraCommand load;

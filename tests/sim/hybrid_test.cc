@@ -21,9 +21,28 @@ TEST(Hybrid, ThousandsOfSeedsBreakNoRule) {
     ASSERT_EQ(outcome.violation, "") << where(seed);
     coverage.add(outcome.coverage);
   }
-  for (const Path path :
-       {Path::steps_ahead, Path::fed_rows, Path::overruns, Path::redone_rows, Path::stale_results, Path::preemptions, Path::resumes,
-        Path::retries, Path::prefix_hits, Path::prefix_reclaimed, Path::released_at_fence, Path::step_failed_late, Path::half_enqueued})
+  for (const Path path : {Path::steps_ahead,
+                          Path::fed_rows,
+                          Path::overruns,
+                          Path::redone_rows,
+                          Path::stale_results,
+                          Path::preemptions,
+                          Path::resumes,
+                          Path::retries,
+                          Path::prefix_hits,
+                          Path::prefix_reclaimed,
+                          Path::released_at_fence,
+                          Path::step_failed_late,
+                          Path::half_enqueued,
+                          Path::spills,
+                          Path::restores,
+                          Path::restore_failures,
+                          Path::spills_dropped,
+                          Path::copies_ordered,
+                          Path::copy_errors,
+                          Path::damaged_files,
+                          Path::cancels_while_saving,
+                          Path::cancels_while_restoring})
     EXPECT_GT(coverage[path], 0u) << static_cast<int>(path);
 }
 
@@ -61,6 +80,18 @@ TEST(Hybrid, GivingVersionsBackAtTheFinishIsFound) {
   std::printf("%s\n", violation.c_str());
 }
 
+TEST(Hybrid, SavingTheNewestInsteadOfTheSettledVersionIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::save_newest_state, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, GivingVersionsBackBeforeTheyAreSavedIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::free_before_copy, 200, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
 TEST(Hybrid, GivingUpASnapshotThatIsReadIsFound) {
   std::string violation;
   EXPECT_NE(found(RouterFault::evict_in_use, 3000, violation), 0u);
@@ -70,6 +101,12 @@ TEST(Hybrid, GivingUpASnapshotThatIsReadIsFound) {
 TEST(Hybrid, ASnapshotOfAnotherPositionIsFound) {
   std::string violation;
   EXPECT_NE(found(RouterFault::shift_snapshot, 500, violation), 0u);
+  std::printf("%s\n", violation.c_str());
+}
+
+TEST(Hybrid, ASnapshotOfAnUnsettledStateIsFound) {
+  std::string violation;
+  EXPECT_NE(found(RouterFault::snapshot_unsettled, 500, violation), 0u);
   std::printf("%s\n", violation.c_str());
 }
 

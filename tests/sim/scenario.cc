@@ -327,13 +327,17 @@ Scenario make_lora_scenario(std::uint64_t seed) {
   return s;
 }
 
-Scenario make_hybrid_scenario(std::uint64_t seed, bool lora) {
-  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
-  std::mt19937_64 random(seed * 0x2545F4914F6CDD1Du + 11);
+Scenario make_hybrid_scenario(std::uint64_t seed, bool lora) { return as_hybrid(lora ? make_lora_scenario(seed) : make_scenario(seed)); }
+
+Scenario as_hybrid(Scenario s) {
+  std::mt19937_64 random(s.world.seed * 0x2545F4914F6CDD1Du + 11);
   SimDeviceOptions& d = s.world.device;
   d.window = 0;
   d.ssm_states = (s.world.depth + 1) * (1 + static_cast<std::uint32_t>(random() % 8)) + static_cast<std::uint32_t>(random() % 4);
+  d.ssm_parts = 1 + static_cast<std::uint32_t>(random() % 3);
   d.kv_blocks = std::max(d.kv_blocks, (d.context + d.block_size - 1) / d.block_size);  // it was for a window
+  for (SimDeviceOptions& other : s.world.devices)
+    other.window = 0, other.ssm_states = d.ssm_states, other.ssm_parts = d.ssm_parts, other.kv_blocks = d.kv_blocks;
   return s;
 }
 

@@ -37,7 +37,7 @@ struct Outcome {
   Coverage coverage;
   actors::LoraStats lora;
   ReplicaCounts replicas{};
-  std::vector<std::string> log;  // of the messages, if asked for
+  std::vector<std::string> log;         // of the messages, if asked for
   std::vector<std::uint8_t> recording;  // the bytes of a recording's file, if WorldOptions::record
 };
 
@@ -57,6 +57,7 @@ Scenario make_scenario(std::uint64_t seed);
 Scenario make_lora_scenario(std::uint64_t seed);
 // The same of a model with recurrent layers, whose versions of state are now and then too few for all requests.
 Scenario make_hybrid_scenario(std::uint64_t seed, bool lora = false);
+Scenario as_hybrid(Scenario scenario);
 // Several replicas (replica_scenario.cc): they are killed, frozen, cut off and slowed down, drained and put back; their devices
 // fail, and some do not start again. With adapters: commands roll over them.
 // `replicas` 0: as many as the seed has.

@@ -89,7 +89,7 @@ SimDevice::SimDevice(const SimDeviceOptions& o, std::uint32_t ring_slots)
     : options_(o),
       tables_(o.n_slots, std::vector<BlockId>((o.context + o.block_size - 1) / o.block_size, 0)),
       kv_(std::size_t{o.kv_blocks} * o.block_size, 0xDEADDEADDEADDEADu),
-      recurrent_(o.ssm_states, 0xDEADDEADDEADDEADu),
+      recurrent_(o.ssm_states * state_words(), 0xDEADDEADDEADDEADu),
       slots_(ring_slots),
       history_(std::size_t{o.n_slots} * o.context),
       appended_(o.n_slots),
@@ -120,8 +120,23 @@ std::vector<CopyHandles> SimDevice::places() {
     places[i].blocks = options_.spill_blocks;
     places[i].block_bytes = options_.block_size * sizeof(std::uint64_t);
     places[i].order = options_.copy_stream ? 100 + i : 0;
+    places[i].state_parts = options_.ssm_states == 0 ? 0 : options_.ssm_parts;
   }
   return places;
+}
+
+std::uint64_t SimDevice::recurrent_of(std::uint32_t version) const {
+  const std::uint64_t* words = recurrent_.data() + version * state_words();
+  std::uint64_t state = words[0];
+  for (std::size_t i = 1; i < state_words(); ++i)
+    if (words[i] != mix(words[0] + i)) state = mix(state ^ words[i]);
+  return state;
+}
+
+void SimDevice::keep_recurrent(std::uint32_t version, std::uint64_t state) {
+  std::uint64_t* words = recurrent_.data() + version * state_words();
+  words[0] = state;
+  for (std::size_t i = 1; i < state_words(); ++i) words[i] = mix(state + i);
 }
 
 std::uint64_t& SimDevice::kv_at(std::uint32_t slot, std::uint32_t position) {
@@ -198,7 +213,7 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     slot.readback[i] = {input, cell.id, cell.status, step.ticket.tag()};
     return;
   }
-  std::uint64_t recurrent = row.state_in < recurrent_.size() ? recurrent_[row.state_in] : 0;
+  std::uint64_t recurrent = row.state_in < options_.ssm_states ? recurrent_of(row.state_in) : 0;
   for (std::uint32_t k = 0; k < row.n_tokens; ++k) {
     if (row.source == FeedSource::Kind::host) input = step.tokens[row.index + k];
     const std::uint32_t position = row.position + k;
@@ -216,8 +231,8 @@ void SimDevice::run_row(const LaunchedStep& step, std::uint32_t i) {
     state = sum;
   }
   if (options_.ssm_states != 0) {
-    if (row.state_out < recurrent_.size())
-      recurrent_[row.state_out] = recurrent;
+    if (row.state_out < options_.ssm_states)
+      keep_recurrent(row.state_out, recurrent);
     else if (violation_.empty())
       violation_ = label(step.ticket) + " row " + std::to_string(i) + " has no version to write its state to";
     state = sim_mixed(state, recurrent);
@@ -275,10 +290,11 @@ std::optional<EventDone> SimDevice::run_copy(const CopyBlocks& m) {
     return done;
   }
   const bool fails = options_.copy_errors.count(m.copy.step) > 0;
-  const std::size_t n = fails ? m.blocks.size() / 2 : m.blocks.size();
+  const std::size_t all = m.blocks.size() + m.n_parts, n = fails ? all / 2 : all;
   for (std::size_t i = 0; i < n; ++i) {
     std::uint64_t* staged = staging_[m.handles.place].data() + i * options_.block_size;
-    std::uint64_t* block = kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
+    std::uint64_t* block = m.n_parts != 0 ? recurrent_.data() + m.state * state_words() + (m.part + i) * options_.block_size
+                                          : kv_.data() + std::size_t{m.blocks[i]} * options_.block_size;
     m.out ? std::copy(block, block + options_.block_size, staged) : std::copy(staged, staged + options_.block_size, block);
   }
   if (options_.copy_half.count(m.copy.step) > 0) return std::nullopt;

@@ -26,6 +26,7 @@ struct SimDeviceOptions {
   std::uint32_t block_size = 4;
   std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
   std::uint32_t ssm_states = 0;  // 0: no recurrent layers; else versions of their state, which every choice depends on too
+  std::uint32_t ssm_parts = 2;   // that a version of it takes up, each as long as a block
   std::uint32_t kv_blocks = 64;
   std::uint32_t n_slots = 16;
   std::uint32_t max_rows = 16;
@@ -134,6 +135,10 @@ class SimDevice {
   void run_row(const LaunchedStep& step, std::uint32_t i);
   void sample_row(const LaunchedStep& step, const RowSample& sample, std::uint64_t state);
   void keep_id(std::uint32_t slot, std::uint32_t position, Token id);
+  // A version some of whose words belong to another one gives a state that nobody expects.
+  std::uint64_t recurrent_of(std::uint32_t version) const;
+  void keep_recurrent(std::uint32_t version, std::uint64_t state);
+  std::size_t state_words() const { return std::size_t{options_.ssm_parts} * options_.block_size; }
   std::uint64_t& kv_at(std::uint32_t slot, std::uint32_t position);
   // Whether the table has the blocks of all that a row at positions [begin, end) reads and writes.
   bool has_blocks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end) const;
@@ -141,7 +146,7 @@ class SimDevice {
   const SimDeviceOptions options_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::uint64_t> kv_;         // [block][offset]
-  std::vector<std::uint64_t> recurrent_;  // by version
+  std::vector<std::uint64_t> recurrent_;  // [version][ssm_parts * block_size]: the state, and words that follow from it
   std::vector<Slot> slots_;
   std::vector<Token> history_;  // [slot of a table][position]: ids, as kernels::FeedArgs::history
   std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history

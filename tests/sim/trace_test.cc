@@ -2,6 +2,7 @@
 // rule is named.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 
@@ -20,8 +21,11 @@ using actors::SchedulerFault;
 using actors::SpillFault;
 namespace trace = actors::trace;
 
-Outcome recorded(std::uint64_t seed, const Faults& faults = {}, bool lora = false, bool damage = false) {
-  Scenario s = lora ? make_lora_scenario(seed) : make_scenario(seed);
+enum class Life { plain, lora, hybrid };
+
+Outcome recorded(std::uint64_t seed, const Faults& faults = {}, Life life = Life::plain, bool damage = false) {
+  Scenario s = life == Life::hybrid ? make_hybrid_scenario(seed) : life == Life::lora ? make_lora_scenario(seed) : make_scenario(seed);
+  s.world.own_checks = life != Life::hybrid;  // the router's own check would end the life before the step that shows it
   if (damage) s.world.files.damages = {1, 2, 3, 4};
   s.world.record = true;
   return run_scenario(s, faults);
@@ -34,10 +38,13 @@ trace::Recording parsed(const std::vector<std::uint8_t>& bytes) {
 }
 
 TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
-  std::uint64_t messages = 0, tokens = 0, compared = 0, sampled = 0, saved = 0;
-  for (std::uint64_t n = 2; n < 3000; ++n) {
-    const std::uint64_t seed = n / 2;
-    const Outcome outcome = recorded(seed, {}, n % 2 != 0);
+  std::uint64_t messages = 0, tokens = 0, compared = 0, sampled = 0, saved = 0, snapshots = 0;
+  const auto count = [&](const Effect& e) {
+    snapshots += std::holds_alternative<SsmSnapshotSave>(e) || std::holds_alternative<SsmSnapshotRestore>(e) ? 1 : 0;
+  };
+  for (std::uint64_t n = 3; n < 4000; ++n) {
+    const std::uint64_t seed = n / 3;
+    const Outcome outcome = recorded(seed, {}, static_cast<Life>(n % 3));
     ASSERT_EQ(outcome.violation, "");
     const trace::Recording r = parsed(outcome.recording);
     ASSERT_EQ(r.damage, "");
@@ -57,6 +64,8 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
     for (const trace::Event& e : r.events) {
       sampled += std::holds_alternative<Sampled>(e.message) ? 1 : 0;
       saved += std::holds_alternative<StateWritten>(e.message) || std::holds_alternative<StateRead>(e.message) ? 1 : 0;
+      if (const auto* launch = std::get_if<Launch>(&e.message))
+        std::for_each(launch->plan->effects.begin(), launch->plan->effects.end(), count);
     }
   }
   std::printf("%llu messages and %llu tokens checked, %llu outputs replayed, %llu of them the sampler's and %llu the spill core's\n",
@@ -67,6 +76,7 @@ TEST(Trace, TheRulesHoldOverARecordingAndTheCoresDoItAgain) {
   EXPECT_GT(tokens, 10'000u);
   EXPECT_GT(sampled, 1'000u);
   EXPECT_GT(saved, 50u);
+  EXPECT_GT(snapshots, 100u);
 }
 
 // The first answer of type M in a recording of a life in which there is one, changed.
@@ -157,11 +167,11 @@ struct Control {
   const char* name;
   Faults faults;
   const char* rule;
-  bool lora = false;
+  Life life = Life::plain;
 };
 
 // Every switch of the cores but a few: SpillFault::trust_files is below, since it breaks no rule that one recording can show;
-// those of recurrent state are in hybrid_test, and those of copies on a stream of their own in controls_test.
+// that of a snapshot that goes too early is in hybrid_test, and those of copies on a stream of their own are in controls_test.
 const Control kControls[] = {{"KeepOverrun", {SchedulerFault::keep_overrun, {}, {}}, "R2"},
                              {"IgnoreMaskChange", {SchedulerFault::ignore_mask_change, {}, {}}, "R2"},
                              {"DropTerminal", {SchedulerFault::drop_terminal, {}, {}}, "R5"},
@@ -171,13 +181,18 @@ const Control kControls[] = {{"KeepOverrun", {SchedulerFault::keep_overrun, {}, 
                              {"SkipRollback", {{}, RouterFault::skip_rollback, {}}, "R2"},
                              {"ReuseRingEarly", {{}, RouterFault::reuse_ring_early, {}}, "R4"},
                              {"OptimisticLength", {{}, RouterFault::optimistic_length, {}}, "R2"},
-                             {"LoraInFlight", {{}, RouterFault::lora_in_flight, {}}, "R9", true},
-                             {"LoraAtFinish", {{}, RouterFault::lora_at_finish, {}}, "R9", true},
+                             {"LoraInFlight", {{}, RouterFault::lora_in_flight, {}}, "R9", Life::lora},
+                             {"LoraAtFinish", {{}, RouterFault::lora_at_finish, {}}, "R9", Life::lora},
                              {"FreeBeforeCopy", {{}, RouterFault::free_before_copy, {}}, "R3"},
+                             {"NewestState", {{}, RouterFault::newest_state, {}}, "R2", Life::hybrid},
+                             {"StatesAtFinish", {{}, RouterFault::states_at_finish, {}}, "R3", Life::hybrid},
+                             {"ShiftSnapshot", {{}, RouterFault::shift_snapshot, {}}, "R2", Life::hybrid},
+                             {"SnapshotUnsettled", {{}, RouterFault::snapshot_unsettled, {}}, "R2", Life::hybrid},
+                             {"SaveNewestState", {{}, RouterFault::save_newest_state, {}}, "R2", Life::hybrid},
                              {"StaleCell", {{}, RouterFault::stale_cell, {}}, "R6"},
-                             {"NeverCloses", {{}, {}, {}, LoraFault::never_closes}, "R9", true},
-                             {"KeepGeneration", {{}, {}, {}, LoraFault::keep_generation}, "R9", true}};
-constexpr std::size_t kElsewhere = 6;
+                             {"NeverCloses", {{}, {}, {}, LoraFault::never_closes}, "R9", Life::lora},
+                             {"KeepGeneration", {{}, {}, {}, LoraFault::keep_generation}, "R9", Life::lora}};
+constexpr std::size_t kElsewhere = 3;
 static_assert(static_cast<std::size_t>(SchedulerFault::forget_epoch) + static_cast<std::size_t>(RouterFault::trust_half_copy) +
                       static_cast<std::size_t>(LoraFault::keep_generation) ==
                   std::size(kControls) + kElsewhere,
@@ -188,7 +203,7 @@ class TraceControls : public testing::TestWithParam<Control> {};
 TEST_P(TraceControls, TheCheckNamesTheRule) {
   std::uint64_t found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found == 0; ++seed) {
-    const Outcome outcome = recorded(seed, GetParam().faults, GetParam().lora);
+    const Outcome outcome = recorded(seed, GetParam().faults, GetParam().life);
     if (outcome.recording.empty()) continue;
     const auto checked = trace::check(parsed(outcome.recording));
     ASSERT_TRUE(checked);
@@ -204,9 +219,9 @@ INSTANTIATE_TEST_SUITE_P(All, TraceControls, testing::ValuesIn(kControls), [](co
 // A damaged file that is trusted gives a wrong token by the rules: it takes the same life without the switch to see it.
 TEST(TraceControls, TheDiffFindsATrustedFile) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const Outcome trusting = recorded(seed, {{}, {}, SpillFault::trust_files}, false, true);
+    const Outcome trusting = recorded(seed, {{}, {}, SpillFault::trust_files}, Life::plain, true);
     if (trusting.violation.empty()) continue;
-    const auto d = trace::diff(parsed(recorded(seed, {}, false, true).recording), parsed(trusting.recording));
+    const auto d = trace::diff(parsed(recorded(seed, {}, Life::plain, true).recording), parsed(trusting.recording));
     ASSERT_TRUE(d) << d.error().what;
     ASSERT_TRUE(d.value().divergence) << "seed " << seed << ": " << trusting.violation;
     std::printf("seed %llu: %s, %s\n", static_cast<unsigned long long>(seed), d.value().divergence->what.c_str(),

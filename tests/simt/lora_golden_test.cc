@@ -31,11 +31,17 @@ bool same_logits(const Lane& a, const Lane& b) {
   return true;
 }
 
-class SimtAdapters : public testing::TestWithParam<const char*> {};  // a GGUF, whose rows of q and k are permuted; "": the safetensors
+struct Adapted {
+  const char* model;
+  const char* file;  // a GGUF, whose rows of q and k are permuted; "": the safetensors
+  std::vector<std::string> names;
+  double deviation = kTolerance.deviation;  // of a case
+};
+class SimtAdapters : public testing::TestWithParam<Adapted> {};
 
 TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
-  const std::string folder = "tests/golden/tiny-llama/";
-  const std::vector<std::string> names{"all-r4", "qv-r8", "rslora-r16", "pattern"};
+  const std::string folder = std::string("tests/golden/") + GetParam().model + "/";
+  const std::vector<std::string>& names = GetParam().names;
   std::vector<std::vector<golden::Case>> cases{golden::read_cases(folder + "golden.json")};
   std::vector<std::map<std::string, golden::Tensor>> tensors{golden::read_safetensors(folder + "golden.safetensors")};
   for (const auto& name : names) {
@@ -53,7 +59,7 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
     }
   }
   const SimtLlamaOptions options{.slots = 32, .blocks = 256, .max_loras = 4, .max_step_tokens = 1024};
-  SimtLlama model(folder + GetParam(), options);
+  SimtLlama model(folder + GetParam().file, options);
   load(model);
   run(model, mixed);
   std::size_t compared = 0;
@@ -67,7 +73,7 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
     for (std::size_t p = 0; p < lane.c->logit_positions.size(); ++p) {
       for (golden::Deviation* d : {&of_case, &of_adapter[lane.adapter]}) d->add(lane.logits[p].data(), want.row(p), lane.logits[p].size());
     }
-    EXPECT_LE(of_case.value(), kTolerance.deviation) << what;
+    EXPECT_LE(of_case.value(), GetParam().deviation) << what;
     compared += golden::expect_greedy(lane, kTolerance, what);
   }
   for (std::uint32_t a = 0; a < cases.size(); ++a)
@@ -75,7 +81,7 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
   std::printf("%zu greedy ids compared\n", compared);
 
   // Alone: another order of threads, other blocks, and every step by the prefill attention.
-  SimtLlama other(folder + GetParam(), {.seed = 99, .max_decode_tokens = 0, .max_loras = 4});
+  SimtLlama other(folder + GetParam().file, {.seed = 99, .max_decode_tokens = 0, .max_loras = 4});
   load(other);
   for (std::size_t i = 0; i < 3 * cases.size(); ++i) {
     std::vector<Lane> alone{{.adapter = mixed[i].adapter, .c = mixed[i].c, .most_greedy = 12}};
@@ -89,8 +95,17 @@ TEST_P(SimtAdapters, LogitsAndGreedyIdsAloneAndMixed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SimtAdapters, testing::Values("", "tiny-llama.F32.gguf"),
-                         [](const auto& info) { return std::string(*info.param == 0 ? "safetensors" : "F32"); });
+// Of the hybrid model one case is a single row of logits, on which rounding alone weighs much: the host's exact kernels are 0.036 off
+// there if the activations that their products read are rounded to BF16, and 2e-6 if not.
+const std::vector<std::string> kOfLlama{"all-r4", "qv-r8", "rslora-r16", "pattern"};
+INSTANTIATE_TEST_SUITE_P(All, SimtAdapters,
+                         testing::Values(Adapted{"tiny-llama", "", kOfLlama}, Adapted{"tiny-llama", "tiny-llama.F32.gguf", kOfLlama},
+                                         Adapted{"tiny-qwen35", "", {"all-r4", "qo-r8"}, 0.045}),
+                         [](const auto& info) {
+                           const std::string model = info.param.model;
+                           return model == "tiny-qwen35" ? std::string("hybrid")
+                                                         : std::string(*info.param.file == 0 ? "safetensors" : "F32");
+                         });
 
 // Quantized weights below, and steps in which every row is a run of its own.
 TEST(SimtAdapters, NobodyInABatchChangesAnothersBits) {

@@ -1,16 +1,17 @@
-// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--replicas N] [--log]. Runs seeds S, S + 1, …; stops at the first one that
-// breaks a rule, with the seed, the fewest client events that still do it, and the messages. `--seed S` alone: that one.
+// The simulator's long run: sim [--seeds N] [--seed S] [--lora] [--hybrid] [--replicas N] [--log]. Runs seeds S, S + 1, …; stops at the
+// first one that breaks a rule, with the seed, the fewest client events that still do it, and the messages. `--seed S` alone: that one.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "tests/sim/scenario.h"
 
 namespace {
 
 int usage() {
-  std::fputs("usage: sim [--seeds N] [--seed S] [--lora] [--replicas N] [--log]\n", stderr);
+  std::fputs("usage: sim [--seeds N] [--seed S] [--lora] [--hybrid] [--replicas N] [--log]\n", stderr);
   return 2;
 }
 
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   std::uint64_t seeds = 0, first = 0, replicas = 0;
   bool many = false;               // several replicas, some of which are lost; 0: as many as the seed has
   bool log = false, lora = false;  // lives with LoRA commands
+  bool hybrid = false;             // of a model with recurrent layers
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     char* end = nullptr;
@@ -32,6 +34,8 @@ int main(int argc, char** argv) {
       log = true;
     else if (arg == "--lora")
       lora = true;
+    else if (arg == "--hybrid")
+      hybrid = true;
     else if (arg == "--replicas" && i + 1 < argc) {
       many = true;
       replicas = std::strtoull(argv[++i], &end, 10);
@@ -50,9 +54,10 @@ int main(int argc, char** argv) {
   ReplicaTotals totals;
   std::uint64_t messages = 0, reference = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    const Scenario scenario = many   ? make_replica_scenario(seed, lora, static_cast<std::uint32_t>(replicas))
-                              : lora ? make_lora_scenario(seed)
-                                     : make_scenario(seed);
+    Scenario scenario = many   ? make_replica_scenario(seed, lora, static_cast<std::uint32_t>(replicas))
+                        : lora ? make_lora_scenario(seed)
+                               : make_scenario(seed);
+    if (hybrid) scenario = as_hybrid(std::move(scenario));
     const Outcome outcome = run_scenario(scenario, {}, 0, log);
     print(outcome.log);
     coverage.add(outcome.coverage);
@@ -66,7 +71,8 @@ int main(int argc, char** argv) {
     std::printf("seed %llu breaks a rule; with its first %zu of %zu client events: %s%s\nagain: sim --seed %llu%s --log\n",
                 static_cast<unsigned long long>(seed), n, scenario.events.size(), shortest.violation.c_str(),
                 leave_recording(scenario, {}, n).c_str(), static_cast<unsigned long long>(seed),
-                (std::string(lora ? " --lora" : "") + (many ? " --replicas " + std::to_string(replicas) : "")).c_str());
+                (std::string(lora ? " --lora" : "") + (hybrid ? " --hybrid" : "") + (many ? " --replicas " + std::to_string(replicas) : ""))
+                    .c_str());
     return 1;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

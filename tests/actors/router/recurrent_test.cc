@@ -20,6 +20,15 @@ class RecurrentTest : public PrefixTest {
     complete(step);
     ASSERT_EQ(apply(Commit{seq, epoch, len}), ErrorCode::none);
   }
+  void settle_and_keep(SeqId seq, std::uint64_t step, std::uint32_t len) {
+    settle(seq, step, len);
+    ASSERT_EQ(apply(SsmSnapshotSave{seq}), ErrorCode::none);
+  }
+  // Tells the sequence that was opened last to begin from its snapshot.
+  void begin() {
+    ASSERT_NE(opened->snapshot, DeviceRow::kNone);
+    ASSERT_EQ(apply(SsmSnapshotRestore{opened->seq, opened->snapshot}), ErrorCode::none);
+  }
   const std::vector<Token> nine{1, 2, 3, 4, 5, 6, 7, 8, 9};
 };
 
@@ -90,11 +99,13 @@ TEST_F(RecurrentTest, TheStateAtTheEndOfAPromptIsKeptOnceItIsSettled) {
   (void)open_with(2, nine);
   EXPECT_EQ(opened->cached_len, 0u) << "it is not settled";
   ASSERT_EQ(apply(ReleaseSeq{opened->seq}), ErrorCode::none);
-  settle(a, 1, 8);
+  settle_and_keep(a, 1, 8);
   EXPECT_EQ(core.stats().snapshots, 1u);
   const SeqId b = open_with(3, nine);
   EXPECT_EQ(opened->cached_len, 8u);
   EXPECT_EQ(opened->cut_first, 0u);
+  EXPECT_EQ(opened->snapshot, kept);
+  begin();
   // Both read it, and neither writes it; not even when the row is done again.
   ASSERT_EQ(launch(2, {host_row(a, 8), host_row(b, 8)}), ErrorCode::none);
   EXPECT_EQ(last(0).state_in, kept);
@@ -115,10 +126,36 @@ TEST_F(RecurrentTest, TheStateAtTheEndOfAPromptIsKeptOnceItIsSettled) {
   EXPECT_EQ(opened->cached_len, 8u);
 }
 
+TEST_F(RecurrentTest, WhatIsNoStateToKeepOrToBeginFromIsRefused) {
+  const SeqId a = open_with(1, nine);
+  EXPECT_EQ(apply(SsmSnapshotSave{a}), ErrorCode::bad_plan) << "nothing is settled";
+  ASSERT_EQ(launch(1, {host_row(a, 0, 4)}), ErrorCode::none);
+  settle(a, 1, 4);
+  EXPECT_EQ(apply(SsmSnapshotSave{a}), ErrorCode::bad_plan) << "nobody asked for it";
+  EXPECT_EQ(apply(SsmCheckpoint{a}), ErrorCode::none);
+  EXPECT_EQ(core.facts().ssm_used, 3u) << "it was not generated: nothing is kept";
+  EXPECT_EQ(apply(SsmSnapshotRestore{a, last().state_out}), ErrorCode::bad_plan);
+  ASSERT_EQ(launch(2, {host_row(a, 4, 4)}), ErrorCode::none);
+  settle_and_keep(a, 2, 8);
+  EXPECT_EQ(apply(SsmSnapshotSave{a}), ErrorCode::none) << "once more changes nothing";
+  EXPECT_EQ(core.stats().snapshots, 1u);
+  ASSERT_EQ(launch(3, {host_row(a, 8)}), ErrorCode::none);
+  settle(a, 3, 9);
+  EXPECT_EQ(apply(SsmCheckpoint{a}), ErrorCode::bad_plan) << "inside a block";
+  // Behind a snapshot, rows come after the effect that names it, and it comes once.
+  const SeqId b = open_with(2, nine);
+  ASSERT_EQ(opened->cached_len, 8u);
+  EXPECT_EQ(launch(4, {host_row(b, 8)}), ErrorCode::bad_plan);
+  EXPECT_EQ(apply(SsmSnapshotRestore{b, opened->snapshot + 1}), ErrorCode::bad_plan);
+  begin();
+  EXPECT_EQ(apply(SsmSnapshotRestore{b, opened->snapshot}), ErrorCode::bad_plan);
+  EXPECT_EQ(launch(5, {host_row(b, 8)}), ErrorCode::none);
+}
+
 TEST_F(RecurrentTest, ABranchPointLeavesASnapshotForTheThird) {
   const SeqId a = open_with(1, nine);
   ASSERT_EQ(launch(1, {host_row(a, 0, 8)}), ErrorCode::none);
-  settle(a, 1, 8);
+  settle_and_keep(a, 1, 8);
   ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
   const std::vector<Token> other{1, 2, 3, 4, 50, 51, 52, 53, 54};
   const SeqId b = open_with(2, other);
@@ -126,7 +163,7 @@ TEST_F(RecurrentTest, ABranchPointLeavesASnapshotForTheThird) {
   EXPECT_EQ(opened->cut_first, 4u);
   EXPECT_EQ(opened->cut_second, 8u);
   ASSERT_EQ(launch(2, {host_row(b, 0, 4)}), ErrorCode::none);
-  settle(b, 2, 4);
+  settle_and_keep(b, 2, 4);
   (void)open_with(3, {1, 2, 3, 4, 60, 61});
   EXPECT_EQ(opened->cached_len, 4u);
 }
@@ -138,6 +175,9 @@ TEST_F(RecurrentTest, TheNewestStateBehindAFullBlockOfTheOutputIsKeptWhenItsSequ
   for (std::uint32_t p = 3; p < 10; ++p) {
     ASSERT_EQ(launch(p, {host_row(a, p)}), ErrorCode::none);
     settle(a, p, p + 1);
+    if ((p + 1) % 4 == 0) {
+      ASSERT_EQ(apply(SsmCheckpoint{a}), ErrorCode::none);
+    }
   }
   EXPECT_EQ(core.stats().snapshots, 0u);
   ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
@@ -153,7 +193,7 @@ TEST_F(RecurrentTest, SnapshotsAreGivenUpForSequencesTheOldestFirst) {
     prompt[0] = static_cast<Token>(client + 20);
     const SeqId a = open_with(client, prompt);
     ASSERT_EQ(launch(client, {host_row(a, 0, 8)}), ErrorCode::none);
-    settle(a, client, 8);
+    settle_and_keep(a, client, 8);
     ASSERT_EQ(apply(ReleaseSeq{a}), ErrorCode::none);
   }
   EXPECT_EQ(core.facts().ssm_snapshots, 3u);
@@ -167,7 +207,7 @@ TEST_F(RecurrentTest, SnapshotsAreGivenUpForSequencesTheOldestFirst) {
 TEST_F(RecurrentTest, TeardownGivesEverythingBack) {
   const SeqId a = open_with(1, nine);
   ASSERT_EQ(launch(1, {host_row(a, 0, 8)}), ErrorCode::none);
-  settle(a, 1, 8);
+  settle_and_keep(a, 1, 8);
   send(Teardown{});
   ASSERT_TRUE(torn_down);
   EXPECT_EQ(torn_down->facts.ssm_used, 0u);

@@ -30,10 +30,12 @@ inline ModelInfo spill_model() {
 class RouterSpill : public testing::Test {
  protected:
   // `first_order`: the first place's event that orders its copies behind the compute stream; 0: they go on that.
-  explicit RouterSpill(std::uint64_t first_order = 0) {
+  explicit RouterSpill(std::uint64_t first_order = 0, const ModelInfo& model = spill_model(), std::uint32_t state_parts = 0)
+      : core(RouterConfig{1, 2}, model) {
     RingReady ring;
     for (std::uint32_t i = 0; i < 3; ++i) ring.slots.push_back({i, 0, 0, 0, 0, 0});
-    for (std::uint32_t i = 0; i < 2; ++i) ring.places.push_back({i, 10 + i, 100 + i, 2, 64, first_order == 0 ? 0 : first_order + i});
+    for (std::uint32_t i = 0; i < 2; ++i)
+      ring.places.push_back({i, 10 + i, 100 + i, 2, 64, first_order == 0 ? 0 : first_order + i, state_parts});
     send(ring);
   }
   template <class M>
@@ -120,7 +122,7 @@ class RouterSpill : public testing::Test {
     send(Open{{}, {client, client}, n_tokens, {}, {}, {}, seq, positions});
   }
 
-  RouterCore core{RouterConfig{1, 2}, spill_model()};
+  RouterCore core;
   RouterOutbox out;
   std::uint64_t next_step = 1;
   std::vector<Opened> opened;

@@ -29,7 +29,8 @@ class SpillCoreTest : public testing::Test {
     p.place = 1;
     p.seq = seq;
     p.positions = n_blocks * 4 - 1;
-    p.n_blocks = n_blocks;
+    p.n_blocks = n_blocks - n_parts;
+    p.n_parts = n_parts;
     p.block_bytes = kBlockBytes;
     p.begin = begin;
     p.count = count;
@@ -84,6 +85,7 @@ class SpillCoreTest : public testing::Test {
   SpillOutbox out;
   Error error;
   bool right = false;
+  std::uint32_t n_parts = 0;  // of a piece's blocks: recurrent state
 };
 
 const SeqId kA{1, 5}, kB{1, 6};
@@ -106,6 +108,23 @@ TEST_F(SpillCoreTest, WhatIsWrittenInPiecesIsReadInOtherPiecesAndIsGone) {
   EXPECT_EQ(core->bytes(), 0u);
   EXPECT_EQ(folder.count(), 0u);
   EXPECT_EQ(read(kA, 5, 0, 3), ErrorCode::not_found);
+}
+
+TEST_F(SpillCoreTest, RecurrentStateLiesBehindTheBlocks) {
+  make();
+  n_parts = 2;
+  ASSERT_EQ(write(kA, 5, 0, 3), ErrorCode::none);
+  ASSERT_EQ(write(kA, 5, 3, 2), ErrorCode::none);
+  EXPECT_EQ(core->bytes(), kStateHeaderBytes + 5 * kBlockBytes);
+  ASSERT_EQ(read(kA, 5, 0, 3), ErrorCode::none);
+  EXPECT_TRUE(right);
+  ASSERT_EQ(read(kA, 5, 3, 2), ErrorCode::none);
+  EXPECT_TRUE(right);
+  EXPECT_EQ(core->files(), 0u);
+  // The same bytes are not those of a sequence whose parts are fewer.
+  ASSERT_EQ(write(kA, 5, 0, 5), ErrorCode::none);
+  n_parts = 1;
+  EXPECT_EQ(read(kA, 5, 0, 5), ErrorCode::bad_file);
 }
 
 TEST_F(SpillCoreTest, ADamagedFileIsNotUsedAndIsGone) {

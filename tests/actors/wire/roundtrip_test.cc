@@ -132,11 +132,11 @@ template <> EventDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
 template <> Completed sample() { return {kCtx, 1, sample<Settled>().result}; }
 template <> RecordEvent sample() { return {kCtx, kTicket, 1, 6}; }
 template <> EventRecorded sample() { return {kCtx, kTicket, 1, kError}; }
-template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5, 6}, true, {7, 8, 9}, 6}; }
+template <> CopyBlocks sample() { return {kCtx, kTicket, {1, 2, 3, 4, 5, 6, 7}, true, {7, 8, 9}, 6, 10, 11, 12}; }
 template <> CopyDone sample() { return {kCtx, kTicket, 1, kDeviceError}; }
-template <> WriteState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> WriteState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 3, 64, 1, 4, 99}}; }
 template <> StateWritten sample() { return {kCtx, 1, {1, 5}, kError}; }
-template <> ReadState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 64, 1, 4, 99}}; }
+template <> ReadState sample() { return {kCtx, {1, {1, 5}, 40, 2, 7, 3, 64, 1, 4, 99}}; }
 template <> StateRead sample() { return {kCtx, 1, {1, 5}, kError}; }
 template <> DropState sample() { return {kCtx, {1, 5}}; }
 template <> Sample sample() {

@@ -132,7 +132,8 @@ class LlamaRig {
     blocks_[slot].clear();
   }
 
-  // Copies the KV of slot `from` into new blocks of slot `to`, by way of page-locked memory.
+  // Copies the KV of slot `from` into new blocks of slot `to`, and its newest recurrent state into a version of that, by way of
+  // page-locked memory.
   Result<void> copy_slot(std::uint32_t from, std::uint32_t to) {
     const std::size_t bytes = blocks_[from].size() * model_->kv_block_bytes();
     TROUPE_TRY(void* memory, driver_->alloc_host_pinned(bytes));
@@ -145,7 +146,27 @@ class LlamaRig {
     TROUPE_TRY(model_->copy_blocks_in(blocks_[to], memory, stream_));
     TROUPE_TRY(driver_->record_event(rings_[next_ring_].event, stream_));
     TROUPE_TRY(driver_->event_synchronize(rings_[next_ring_].event));
-    return driver_->free_host_pinned(memory, bytes);
+    TROUPE_TRY(driver_->free_host_pinned(memory, bytes));
+    return info().has_ssm_layers ? copy_state(from, to) : success();
+  }
+
+  // In parts, the last of which is shorter.
+  Result<void> copy_state(std::uint32_t from, std::uint32_t to) {
+    const std::uint32_t versions = info().max_depth + 1;
+    const std::size_t all = model_->ssm_state_bytes(), part = all / 3 + 4;
+    TROUPE_TRY(void* memory, driver_->alloc_host_pinned(part));
+    const std::uint32_t source = from * versions + states_[from] % versions;
+    states_[to] = 1;
+    for (std::size_t begin = 0; begin < all; begin += part) {
+      const std::size_t bytes = std::min(part, all - begin);
+      TROUPE_TRY(model_->copy_state_out(source, begin, bytes, memory, stream_));
+      TROUPE_TRY(model_->copy_state_in(to * versions + 1, begin, bytes, memory, stream_));
+      TROUPE_TRY(driver_->record_event(rings_[next_ring_].event, stream_));
+      TROUPE_TRY(driver_->event_synchronize(rings_[next_ring_].event));
+    }
+    TROUPE_TRY(driver_->free_host_pinned(memory, part));
+    if (all == 0) return Error{ErrorCode::unsupported, "the model cannot copy its recurrent state"};
+    return success();
   }
 
   // Enqueues a step and returns its ring slot. cover: the rows' block tables are extended as they need.
@@ -274,7 +295,7 @@ class LlamaRig {
   std::vector<std::uint32_t> free_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;
   std::map<std::uint32_t, std::uint32_t> states_;  // by slot: the version that its last row wrote
-  std::vector<TableDelta> pending_;  // for the next step
+  std::vector<TableDelta> pending_;                // for the next step
   std::uint32_t next_ring_ = 0;
   std::uint64_t step_ = 0;
 };

@@ -31,14 +31,17 @@ void run(LlamaRig& rig, std::vector<Lane>& lanes) {
 struct Setting {
   const char* file;  // "": the safetensors, whose rows of q and k are as PEFT's; a GGUF's are permuted
   bool exact;
+  const char* model = "tiny-llama";
 };
 
 class TinyAdapters : public testing::TestWithParam<Setting> {};
 
 TEST_P(TinyAdapters, LogitsAndGreedyIdsAloneAndMixed) {
-  const auto [file, exact] = GetParam();
-  const std::string folder = "tests/golden/tiny-llama/";
-  const std::vector<std::string> names{"all-r4", "qv-r8", "rslora-r16", "pattern"};
+  const auto [file, exact, model] = GetParam();
+  const std::string folder = "tests/golden/" + std::string(model) + "/";
+  const bool hybrid = folder.find("qwen35") != std::string::npos;
+  const auto names =
+      hybrid ? std::vector<std::string>{"all-r4", "qo-r8"} : std::vector<std::string>{"all-r4", "qv-r8", "rslora-r16", "pattern"};
   LlamaOptions o;
   o.exact = exact;
   o.threads = 2;
@@ -80,7 +83,7 @@ TEST_P(TinyAdapters, LogitsAndGreedyIdsAloneAndMixed) {
         EXPECT_TRUE(same_bits(alone[0].logits[i], mixed[at].logits[i])) << what << " logits " << i;
       }
     }
-    std::printf("%s %s %s: deviation %.2e\n", *file == 0 ? "safetensors" : file, exact ? "exact" : "fast",
+    std::printf("%s %s %s %s: deviation %.2e\n", model, *file == 0 ? "safetensors" : file, exact ? "exact" : "fast",
                 a == 0 ? "base" : names[a - 1].c_str(), deviation.value());
   }
   std::printf("%zu greedy ids compared\n", compared);
@@ -88,10 +91,12 @@ TEST_P(TinyAdapters, LogitsAndGreedyIdsAloneAndMixed) {
 
 INSTANTIATE_TEST_SUITE_P(All, TinyAdapters,
                          testing::Values(Setting{"", true}, Setting{"", false}, Setting{"tiny-llama.F32.gguf", true},
-                                         Setting{"tiny-llama.F32.gguf", false}),
+                                         Setting{"tiny-llama.F32.gguf", false}, Setting{"", true, "tiny-qwen35"},
+                                         Setting{"", false, "tiny-qwen35"}),
                          [](const auto& info) {
                            const std::string file = info.param.file;
-                           return (file.empty() ? "safetensors" : file.substr(11, file.size() - 16)) +
+                           return std::string(std::string_view(info.param.model) == "tiny-llama" ? "" : "hybrid_") +
+                                  (file.empty() ? "safetensors" : file.substr(11, file.size() - 16)) +
                                   (info.param.exact ? "_exact" : "_fast");
                          });
 
