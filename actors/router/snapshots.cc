@@ -14,6 +14,7 @@ constexpr std::uint32_t kNone = RouterSequence::kNoSlot;
 
 // A free version, or the snapshot that was used longest ago among those that nobody reads.
 std::optional<std::uint32_t> RouterCore::State::take_version() {
+  reap();  // one that went with its block is nobody's to give up
   const bool early = config.fault == RouterFault::evict_in_use;
   if (free_states.empty()) {
     std::uint32_t oldest = kNone;

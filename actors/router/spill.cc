@@ -152,6 +152,7 @@ void RouterCore::State::begin_restore(RouterSequence& s, const Open& m, RouterOu
   s.behind = first_block(m.restore_len);
   s.table.assign(s.behind, kNoBlock);
   for (std::uint32_t i = s.behind; i < blocks_end(m.restore_len); ++i) s.table.push_back(cache.take().value());
+  reap();
   // At least one token is left to compute: the last known one's row gives the next.
   s.launched_len = s.settled_len = std::min(m.restore_len, m.n_tokens - 1);
   s.resend = true;

@@ -215,11 +215,16 @@ Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel te
   LoraAdapter out(std::move(tensors));
   out.path_ = name;
   std::size_t used = 0;
+  // Trained on the whole of Qwen3.5, whose text part lies a level deeper.
+  const auto& tensors_there = out.tensors_.tensors();
+  const bool nested = std::any_of(tensors_there.begin(), tensors_there.end(),
+                                  [](const StoredTensor& t) { return t.name.starts_with("base_model.model.model.language_model."); });
   for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
     auto& pairs = out.layers_.emplace_back();
     for (std::size_t i = 0; i < kLoraTargets; ++i) {
       if (!settings.targets[i] || (model.is_recurrent(layer) && attends(static_cast<LoraTarget>(i)))) continue;
-      const std::string module = fmt::format("model.layers.{}.{}.{}", layer, kNames[i].block, kNames[i].leaf);
+      const std::string module =
+          fmt::format("model.{}layers.{}.{}.{}", nested ? "language_model." : "", layer, kNames[i].block, kNames[i].leaf);
       const std::string stem = "base_model.model." + module;
       const LoraShape shape = lora_shape(model, static_cast<LoraTarget>(i));
       LoraPair& p = pairs[i];

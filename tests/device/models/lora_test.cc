@@ -78,6 +78,23 @@ Error refusal(const std::string& config, const Shapes& shapes = sound_shapes(), 
   return {};
 }
 
+// As PEFT names them where the model is the text part of a whole.
+TEST(Lora, NamesBelowALanguageModel) {
+  const std::string layers = "model.layers.";
+  Shapes nested;
+  for (const auto& [name, shape] : sound_shapes()) {
+    std::string deeper = name;
+    nested[deeper.replace(deeper.find(layers), layers.size(), "model.language_model.layers.")] = shape;
+  }
+  const auto bytes = file_of(nested);
+  const auto r =
+      LoraAdapter::parse(config_with(R"("rank_pattern":{"model.language_model.layers.1.self_attn.q_proj":4})"), bytes, "x", small_model());
+  ASSERT_TRUE(r) << r.error().what;
+  EXPECT_EQ(r.value().pair(1, LoraTarget::q).rank, 4u);
+  nested.insert(*sound_shapes().begin());
+  EXPECT_EQ(refusal(config_with(""), nested).code, ErrorCode::unsupported) << "both namings";
+}
+
 TEST(Lora, ReadsTargetsRanksAndScale) {
   for (const std::string dtype : {"F32", "F16", "BF16"}) {
     const auto bytes = file_of(sound_shapes(), dtype);
