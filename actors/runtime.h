@@ -40,7 +40,7 @@ struct RuntimeOptions {
   std::uint32_t kv_blocks = 0;      // 0 = max_batch full contexts, or what the model has
   std::uint32_t step_tokens = 512;  // token budget of a step
   std::chrono::nanoseconds step_timeout = std::chrono::seconds(60);
-  std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; 0 = never spins
+  std::chrono::nanoseconds spin = {};  // how long the control thread spins before it parks; parked, it polls a GPU every 50 us
   int pin_control_thread = -1;         // a CPU, or -1; of several replicas the front's, and theirs on the CPUs behind it
   actors::LoraConfig lora{};
   std::string spill_dir{};                             // a folder for what preempted requests had computed; empty: it is computed again

@@ -94,6 +94,17 @@ class ModelDeviceFeed {
     (void)slot, (void)path;
     return Error{ErrorCode::unsupported, "this model has no adapters"};
   }
+  // What a loaded slot holds, for load_adapter_image() of a model with the same dimensions on any device. Any thread, as
+  // load_adapter; returns when it is read. The slot may be in the table, and must stay loaded meanwhile. not_found.
+  virtual Result<AdapterImage> read_adapter(std::uint32_t slot) {
+    (void)slot;
+    return Error{ErrorCode::unsupported, "this model cannot read an adapter out of its memory; load it from its folder"};
+  }
+  // As load_adapter, of what read_adapter() gave, which may have come from another machine.
+  virtual Result<void> load_adapter_image(std::uint32_t slot, const AdapterImage& image) {
+    (void)slot, (void)image;
+    return Error{ErrorCode::unsupported, "this model cannot take an adapter from another's memory; load it from its folder"};
+  }
   // The change of the table, which is all that the quiet window holds: shows a loaded slot, or takes one out, which then
   // is empty. By the stream actor, while no step in flight names the slot.
   virtual Result<void> show_adapter(std::uint32_t slot) {

@@ -27,10 +27,14 @@ struct TokenTable {
   }
 };
 
+// The end of the arithmetic_id of what gives up R1: its bits depend on what else is in a batch, so that two devices with that id, or
+// one at two times, need not agree.
+inline constexpr std::string_view kBatchDependent = "/cublaslt";
+
 struct ModelInfo {
   std::string name;           // "SmolLM2 135M Instruct"
   std::string architecture;   // "llama"
-  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1), but for ".../cublaslt"
+  std::string arithmetic_id;  // device kind, kernel target, mode, format: equal ids give equal bits (R1), but for kBatchDependent
   std::uint32_t vocab_size = 0;
   std::uint32_t n_layers = 0;
   std::uint32_t context_length = 0;     // positions 0 .. context_length - 1

@@ -37,7 +37,11 @@ DeliveryShell::behavior_type DeliveryShell::make_behavior() {
       [this](const Reclaim& m) { handle(this, m); },
       [this](const EndRequests& m) {
         handle(this, m);
-        for (const std::uint32_t i : core_.finishes()) end(m.finishes[i], {});
+        const std::string_view text = m.text;
+        for (const std::uint32_t i : core_.finishes()) {
+          const Finish& finish = m.finishes[i];
+          end(finish, text.substr(finish.text_begin, finish.text_size));
+        }
       },
       [this](const EndAll& m) {
         end_all(m.error);

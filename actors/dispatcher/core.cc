@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "actors/dispatcher/state.h"
+#include "actors/scheduler/held_text.h"
 
 namespace troupe::actors {
 namespace {
@@ -121,10 +122,26 @@ void DispatcherCore::State::forget(std::map<std::uint64_t, Entry>::iterator it) 
 }
 
 void DispatcherCore::State::free_client(const RequestId& id) {
+  if (displaced.erase({id.client, id.generation}) != 0) return;
   const auto it = live.find(id.client);
   if (it == live.end() || it->second != id.generation) return;
+  // The newest of those that the client had before, and that live again, has its id back.
+  const auto after = displaced.upper_bound({id.client, UINT64_MAX});
+  if (after != displaced.begin() && std::prev(after)->first == id.client) {
+    it->second = std::prev(after)->second;
+    displaced.erase(std::prev(after));
+    return;
+  }
   live.erase(it);
   remember_ended(id.client);
+}
+
+void DispatcherCore::State::take_client_back(const RequestId& id) {
+  const auto [it, free] = live.try_emplace(id.client, id.generation);
+  if (free) return forget_ended(id.client);
+  const std::uint64_t older = std::min(it->second, id.generation), newer = std::max(it->second, id.generation);
+  displaced.emplace(id.client, older);
+  it->second = newer;
 }
 
 void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
@@ -133,6 +150,9 @@ void DispatcherCore::State::end(Entry& e, FinishReason reason, Error error) {
   f.reason = reason;
   f.usage = {static_cast<std::uint32_t>(e.request->prompt.size()), static_cast<std::uint32_t>(e.output.size()), 0};
   f.seed = e.seed;
+  f.text_begin = static_cast<std::uint32_t>(finish_text.size());
+  finish_text += held_text(model, *e.request, e.output);
+  f.text_size = static_cast<std::uint32_t>(finish_text.size()) - f.text_begin;
   f.error = std::move(error);
   f.attempt = e.attempt;
   f.other_arithmetic = e.other_arithmetic;

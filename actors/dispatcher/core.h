@@ -13,7 +13,7 @@
 //     and delivery has not said so yet; its client id may come again), or being reclaimed;
 //   - outstanding work of a replica = the sum over the requests that are placed on it;
 //   - nothing is sent to a replica that is fenced.
-// Bounded: max_live requests, max_commands LoRA commands; per replica the remembered prefixes.
+// Bounded: max_live requests, max_commands LoRA commands; per replica max_drains questions and the remembered prefixes.
 //
 // Deterministic; one thread at a time (the dispatcher actor's).
 #pragma once
@@ -50,6 +50,7 @@ struct DispatcherConfig {
   SupervisionConfig supervision{};
   std::uint32_t max_moves = 8;      // of a request in a row without a token; then it ends with the error of the replica that it was on last
   std::uint32_t max_commands = 16;  // LoRA commands that wait; beyond it: overloaded
+  std::uint32_t max_drains = 16;    // DrainReplica that wait for one replica; beyond it: overloaded
   DispatcherFault fault = DispatcherFault::none;
 };
 

@@ -306,6 +306,8 @@ void DispatcherCore::on(const LoraBound& m, TimeNs, DispatcherOutbox&) {
   const auto it = s.requests.find(m.request.id.generation);
   if (it == s.requests.end() || it->second.id != m.request.id || it->second.attempt != m.request.attempt || s.current(m.replica) == nullptr)
     return ++s.stats.late, void();
+  // What its tokens come from stays so, also where a replica that took it over did not have that.
+  if (!it->second.output.empty() && it->second.command) return;
   it->second.command = m.command;
 }
 

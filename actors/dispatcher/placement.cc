@@ -10,6 +10,8 @@ bool sooner(const Placement::Candidate& a, const Placement::Candidate& b, std::u
   return (a.outstanding + cost) * b.weight < (b.outstanding + cost) * a.weight;
 }
 
+bool has_room(const Placement::Candidate& c, std::uint64_t cost) { return c.kv == 0 || c.outstanding + cost <= c.kv; }
+
 std::uint64_t mixed(std::uint64_t h, std::uint64_t x) {
   h = (h ^ x) * 0xBF58476D1CE4E5B9ull;
   return h ^ h >> 29;
@@ -45,11 +47,14 @@ std::uint32_t Placement::choose(std::span<const Candidate> candidates, std::uint
     return it != candidates.end() ? it->index : candidates.front().index;
   }
   const Candidate* least = &candidates.front();
-  for (const Candidate& c : candidates)
-    if (sooner(c, *least, cost)) least = &c;
+  for (const Candidate& c : candidates) {
+    const bool room = has_room(c, cost);
+    if (room != has_room(*least, cost) ? room : sooner(c, *least, cost)) least = &c;
+  }
   const Candidate* affine = nullptr;
   std::size_t most = 0;
   for (const Candidate& c : candidates) {
+    if (!has_room(c, cost) && has_room(*least, cost)) continue;
     const std::size_t n = matched(c.index, prefix);
     if (n > most || (n == most && n > 0 && sooner(c, *affine, cost))) affine = &c, most = n;
   }

@@ -1,7 +1,8 @@
 // Which replica a request goes to. Work is counted in tokens: of every request that is placed on a replica, its prompt and all
 // the output that it may still get. The one whose work ends soonest gets the request, unless another one has its prompt's
 // first blocks in its cache and is not further behind than `affinity_bound` tokens: so affinity never piles up more than
-// that, and a cold replica is never starved of more.
+// that, and a cold replica is never starved of more. Those whose KV pool has no room beside what they have to do come last: there
+// the request would wait for blocks, or take them from others.
 //
 // What a replica has cached is not asked but remembered: which prompts went there last, by a hash over their leading blocks.
 #pragma once
@@ -35,6 +36,7 @@ class Placement {
     std::uint32_t index = 0;
     std::uint64_t outstanding = 0;
     std::uint32_t weight = 1;  // how fast it is beside the others
+    std::uint64_t kv = 0;      // tokens that its KV pool holds; 0: not known yet
   };
   // A chain of hashes, one for each full block of the prompt: equal hashes stand for equal prefixes.
   using Prefix = std::vector<std::uint64_t>;

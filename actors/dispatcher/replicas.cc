@@ -25,7 +25,10 @@ bool DispatcherCore::State::eligible(const Replica& r, const Entry& e) const {
 
 bool DispatcherCore::State::place(Entry& e, TimeNs now, DispatcherOutbox& out) {
   std::vector<Placement::Candidate> candidates;
-  const auto add = [&](const Replica& r) { candidates.push_back({r.ref.index, r.outstanding, r.weight}); };
+  const auto add = [&](const Replica& r) {
+    const std::uint64_t kv = std::uint64_t{r.report.facts.total_blocks} * model.block_size;
+    candidates.push_back({r.ref.index, r.outstanding, r.weight, kv});
+  };
   if (lone) {
     add(replicas[0]);
   } else {
@@ -58,7 +61,7 @@ bool DispatcherCore::State::place(Entry& e, TimeNs now, DispatcherOutbox& out) {
     ++stats.moved;
     stats.moved_with_output += e.output.empty() ? 0 : 1;
   }
-  if (!e.output.empty() && e.arithmetic != r.arithmetic) e.other_arithmetic = true;
+  if (!e.output.empty() && (e.arithmetic != r.arithmetic || r.arithmetic.ends_with(kBatchDependent))) e.other_arithmetic = true;
   e.arithmetic = r.arithmetic;
   Admit admit{{}, e.id, e.request, e.seed};
   admit.replica = r.ref;
@@ -95,7 +98,7 @@ void DispatcherCore::State::lose(Replica& r, Error error, TimeNs now, Dispatcher
   for (auto& [generation, e] : requests) {
     if ((e.where != Entry::Where::placed && e.where != Entry::Where::ending) || e.replica != r.ref.index) continue;
     leave(e);
-    if (e.where == Entry::Where::ending && live.try_emplace(e.id.client, generation).second) forget_ended(e.id.client);
+    if (e.where == Entry::Where::ending) take_client_back(e.id);
     e.where = Entry::Where::reclaiming;
     e.error = r.error;
     ++reclaiming;
@@ -214,7 +217,7 @@ void DispatcherCore::State::pump(TimeNs now, DispatcherOutbox& out) {
     if (watched && !std::exchange(r.watched, watched)) r.progress = now, r.next_ask = now + config.supervision.report_interval, r.asked = 0;
     r.watched = watched;
   }
-  if (!finishes.empty()) out.push(EndRequests{{}, std::exchange(finishes, {})});
+  if (!finishes.empty()) out.push(EndRequests{{}, std::exchange(finishes, {}), std::exchange(finish_text, {})});
   drain_on(out);
   if (!lone) arm(now, out);
 }
@@ -292,6 +295,8 @@ void DispatcherCore::on(const DrainReplica& m, TimeNs now, DispatcherOutbox& out
   if (s.lone) return refuse(ErrorCode::unsupported, "the runtime has one replica only: drain the runtime");
   State::Replica& r = s.replicas[m.index];
   if (r.state == ReplicaState::failed) return refuse(ErrorCode::closed, "the replica was given up; undrain it to have it started again");
+  if (r.drains.size() >= s.config.max_drains)
+    return refuse(ErrorCode::overloaded, fmt::format("{} wait already for the replica to be drained; it is being drained", r.drains.size()));
   r.drain = true;
   r.drains.push_back(m.id);
   if (r.state == ReplicaState::up) r.state = ReplicaState::draining;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -130,6 +131,8 @@ struct DispatcherCore::State {
   std::vector<Replica> replicas;
   std::uint64_t generation = 0;                           // of the last accepted request
   std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation, of those that are not ending; looked up, never walked
+  // client, generation: of those that were ending, and live again since their replica was lost, while a newer one has their client's id
+  std::set<std::pair<std::uint64_t, std::uint64_t>> displaced;
   std::map<std::uint64_t, Entry> requests;                // by generation
   std::deque<std::uint64_t> queue;                        // generations; those that were moved first
   std::uint32_t reclaiming = 0;
@@ -143,6 +146,7 @@ struct DispatcherCore::State {
   bool drained = false;
   TimeNs armed = 0;
   std::vector<Finish> finishes;  // of the handler that runs
+  std::string finish_text;
   // Adapters
   std::deque<Roll> rolls;   // the first one runs
   std::vector<Roll> lists;  // run at once
@@ -165,7 +169,8 @@ struct DispatcherCore::State {
   void remember_ended(std::uint64_t client);
   SubmitReply submit(const Submit& m, TimeNs now, DispatcherOutbox& out);
   void forget(std::map<std::uint64_t, Entry>::iterator it);
-  void free_client(const RequestId& id);  // it may come again
+  void free_client(const RequestId& id);       // it may come again
+  void take_client_back(const RequestId& id);  // the request lives again
   // On no replica: its terminal event comes from here.
   void end(Entry& e, FinishReason reason, Error error = {});
   void answer_cancels(const Entry& e, CancelOutcome outcome, DispatcherOutbox& out);

@@ -36,20 +36,26 @@ LoaderShell::behavior_type LoaderShell::make_behavior() {
         post_.handling(m, now_ns());
         AdapterRead read;
         read.id = m.id;
-        read.error = Error{ErrorCode::unsupported, "this model cannot read an adapter out of its memory; load it from its folder"};
+        try {  // as below
+          if (auto image = model_.read_adapter(m.slot); image)
+            read.image = Shared<AdapterImage>::of(std::move(image).value());
+          else
+            read.error = image.error();
+        } catch (const std::exception& e) {
+          read.error = Error{ErrorCode::internal, std::string("the adapter could not be read out of the model's memory: ") + e.what()};
+        }
         post_.send(peers_->lora, std::move(read), context());
       },
       [this](const LoadAdapter& m) {
         post_.handling(m, now_ns());
         AdapterLoaded done;
         done.id = m.id;
-        if (m.image)
-          done.error = Error{ErrorCode::unsupported, "this model cannot take an adapter from another's memory; load it from its folder"};
-        if (!m.image) try {  // what a library throws (memory, above all) is the load's error and nobody's end
-            if (const auto loaded = model_.load_adapter(m.slot, m.path); !loaded) done.error = loaded.error();
-          } catch (const std::exception& e) {
-            done.error = Error{ErrorCode::internal, m.path + ": " + e.what()};
-          }
+        try {  // what a library throws (memory, above all) is the load's error and nobody's end
+          const auto loaded = m.image ? model_.load_adapter_image(m.slot, *m.image) : model_.load_adapter(m.slot, m.path);
+          if (!loaded) done.error = loaded.error();
+        } catch (const std::exception& e) {
+          done.error = Error{ErrorCode::internal, m.path + ": " + e.what()};
+        }
         post_.send(peers_->lora, std::move(done), context());
       },
   };

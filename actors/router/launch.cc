@@ -44,10 +44,10 @@ DeviceError RouterCore::State::validate(const StepPlan& plan) {
     RouterSequence* s = find(row.seq);
     if (s == nullptr || s->released) return bad_row(i, "sequence " + label(row.seq) + " is not live");
     if (s->slot == RouterSequence::kNoSlot) return bad_row(i, "sequence " + label(row.seq) + " has no slot");
-    if (s->open_steps > 0 && s->stream != plan.stream && config.fault != RouterFault::trust_join)
-      return bad_row(i, "a step in flight on another stream names sequence " + label(row.seq));
     if (s->stateless)
       return bad_row(i, "sequence " + label(row.seq) + " was opened behind a snapshot and has not been told to begin from it");
+    if (s->open_steps > 0 && s->stream != plan.stream && config.fault != RouterFault::trust_join)
+      return bad_row(i, "a step in flight on another stream names sequence " + label(row.seq));
     if (row.epoch != s->epoch) return bad_row(i, "epoch " + std::to_string(row.epoch) + ", the sequence is at " + std::to_string(s->epoch));
     if (row.position != s->launched_len)
       return bad_row(i, "position " + std::to_string(row.position) + ", the launched length is " + std::to_string(s->launched_len));

@@ -3,11 +3,11 @@
 // met a fault.
 //
 // It checks R2 (a row's position follows from its epoch, and the version of recurrent state that it reads is the one of that
-// position; only settled states are kept as snapshots, and a sequence begins from one of its own position and adapter), R3 (no block and no
-// version is written that another sequence, a save or a copy may still read, and no block went back that a row still reads), R4 (a ring
-// slot has one user), R6 (a fed row reads the cell of the row that it names), R7 (who may fail), R9 (what a step in flight names stays in
-// the adapter table) and R12 (a copy on another stream waits for an event that is recorded; steps of two streams have no sequence in
-// common).
+// position; only settled states are kept as snapshots, and a sequence begins from one of its own position and adapter), R3 (no block and
+// no version is written that another sequence, a save or a copy may still read, and no block went back that a row still reads), R4 (a
+// ring slot has one user), R6 (a fed row reads the cell of the row that it names), R7 (who may fail), R9 (what a step in flight names
+// stays in the adapter table) and R12 (a copy on another stream waits for an event that is recorded; steps of two streams have no
+// sequence in common).
 //
 // What it is given may come from a file that anybody made: an index out of range is a violation like any other.
 #pragma once

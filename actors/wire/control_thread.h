@@ -1,6 +1,7 @@
 // The runtime's own scheduler for CAF: the control threads, which run every actor that is not detached. An actor stays on
 // one of them, its home (actors/wire/home.h); without a home it runs on the first. A thread that has nothing to run polls
-// its idle hook, does idle work, spins for a stated time and then parks.
+// its idle hook, does idle work, spins for a stated time and then parks; as long as its hook has something to wait for, it
+// wakes every kPollInterval to poll it.
 //
 // CAF's work-stealing scheduler takes 60 to 280 us to wake and burns half a core while it waits; that is why it is not
 // used. Settings and hooks are per actor system, so that one process may run several runtimes.
@@ -27,8 +28,11 @@
 
 namespace troupe::actors {
 
+// How often a thread that has ended its spin polls. A step takes milliseconds, and the device has the next ones already.
+inline constexpr std::chrono::microseconds kPollInterval{50};
+
 struct ControlOptions {
-  std::chrono::nanoseconds spin = {};  // 0 = parks at once
+  std::chrono::nanoseconds spin = {};  // since the last thing that it ran; 0 = parks at once
   int cpu = -1;                        // to pin the first thread to, and the others to the ones after it; -1 = none
   std::size_t threads = 1;
 };
@@ -133,9 +137,10 @@ struct SpinPark : caf::policy::unprofiled {
     if (w.home == nullptr) start(w, self->id());
     if (caf::resumable* job = next(w)) return job;
     const std::int64_t spin = w.config->control.spin.count();
-    std::int64_t until = spin > 0 ? now() + spin : 0;
+    const std::int64_t until = spin > 0 ? now() + spin : 0;
     const IdleWork& work = w.config->idle_work[self->id()];
-    bool more = spin > 0 && work.call != nullptr;
+    bool spinning = spin > 0;
+    bool more = spinning && work.call != nullptr;
     for (unsigned i = 1;; ++i) {
       const IdleHook& hook = w.home->idle_hook;
       const bool polling = hook.call != nullptr && hook.call(hook.context, self);
@@ -144,15 +149,14 @@ struct SpinPark : caf::policy::unprofiled {
         more = work.call(work.context.get());
         continue;
       }
-      if (!polling && (spin == 0 || ((i & 63) == 0 && now() >= until))) break;
-      control_detail::pause_cpu();
+      if (spinning) {
+        control_detail::pause_cpu();
+        spinning = (i & 63) != 0 || now() < until;
+        continue;
+      }
+      park(w, polling);
+      if (caf::resumable* job = next(w)) return job;
     }
-    std::unique_lock lock(w.mutex);
-    w.parked = true;
-    w.wake.wait(lock, [&] { return !w.external.empty(); });
-    w.parked = false;
-    w.n_external.fetch_sub(1, std::memory_order_relaxed);
-    return w.external.pop();
   }
 
   template <class W, class F> void foreach_resumable(W* self, F f) {
@@ -172,6 +176,17 @@ struct SpinPark : caf::policy::unprofiled {
       w.n_external.store(0, std::memory_order_relaxed);
     }
     return w.local.empty() ? nullptr : w.local.pop();
+  }
+  // Until there is a job from another thread; not longer than to the next poll.
+  static void park(worker_data& w, bool polling) {
+    std::unique_lock lock(w.mutex);
+    const auto woken = [&] { return !w.external.empty(); };
+    w.parked = true;
+    if (polling)
+      w.wake.wait_for(lock, kPollInterval, woken);
+    else
+      w.wake.wait(lock, woken);
+    w.parked = false;
   }
   static void start(worker_data& w, std::size_t thread) {
     w.home = &w.config->home(thread);

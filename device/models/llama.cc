@@ -51,6 +51,11 @@ class LlamaOnHost final : public LlamaModel {
     TROUPE_TRY(auto adapter, LoraAdapter::open(path, config_));
     return adapters_.upload(slot, adapter);
   }
+  Result<AdapterImage> read_adapter(std::uint32_t slot) override { return adapters_.read(slot); }
+  Result<void> load_adapter_image(std::uint32_t slot, const AdapterImage& image) override {
+    TROUPE_TRY(auto adapter, LoraAdapter::from_image(image.bytes, "an adapter of another replica", config_));
+    return adapters_.upload(slot, adapter);
+  }
   Result<void> show_adapter(std::uint32_t slot) override { return adapters_.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return adapters_.hide(slot); }
   std::size_t kv_block_bytes() const override { return kernels_->kv_block_bytes(caches_.kv); }

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "kernels/host/half.h"
 
@@ -37,6 +38,7 @@ Result<void> LlamaAdapters::init(DeviceMemory& memory, const ModelConfig& config
     elements += std::size_t{shape.rows} + shape.cols;
   }
   weights_.push_back(nullptr);
+  pairs_.resize(states_.size());
   elements_ = elements * max_rank * config.layers;
   for (std::uint32_t slot = 1; slot < states_.size(); ++slot) {
     TROUPE_TRY(auto weights, memory.get<float>(elements_));
@@ -102,8 +104,45 @@ Result<void> LlamaAdapters::upload(std::uint32_t slot, const LoraAdapter& adapte
     }
   }
   TROUPE_TRY(write(pieces));
+  std::vector<LoraImagePair>& loaded = pairs_[slot];
+  loaded.clear();
+  for (const kernels::LoraWeight& w : entries) loaded.push_back({w.rank, w.scale});
   states_[slot].store(State::loaded, std::memory_order_release);
   return success();
+}
+
+Result<AdapterImage> LlamaAdapters::read(std::uint32_t slot) const {
+  return read(slot, [](std::span<const DownloadPiece> pieces) -> Result<void> {
+    for (const DownloadPiece& piece : pieces) std::memcpy(piece.to, at<std::byte>(piece.from), piece.bytes);
+    return success();
+  });
+}
+
+Result<AdapterImage> LlamaAdapters::read(std::uint32_t slot, const Read& read) const {
+  TROUPE_TRY(known(slot));
+  if (states_[slot].load(std::memory_order_acquire) == State::empty) {
+    return Error{ErrorCode::not_found, fmt::format("adapter slot {} holds no adapter: load one first", slot)};
+  }
+  LoraImage image = make_lora_image(config_, pairs_[slot]);
+  std::vector<float> slots(elements_);  // B lies by rank in the slot, and by row in the image
+  std::vector<DownloadPiece> pieces{{slots.data(), address(weights_[slot]), slots.size() * sizeof(float)}};
+  TROUPE_TRY(read(pieces));
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < pairs_[slot].size(); ++i) {
+    const auto target = static_cast<LoraTarget>(i % kLoraTargets);
+    const LoraShape shape = lora_shape(config_, target);
+    const std::uint32_t rank = pairs_[slot][i].rank;
+    const float *a = slots.data() + next, *b = a + std::size_t{max_rank_} * shape.cols;
+    next += std::size_t{max_rank_} * (std::size_t{shape.cols} + shape.rows);
+    if (rank == 0) continue;
+    std::memcpy(image.bytes.data() + image.places[i].a, a, std::size_t{rank} * shape.cols * sizeof(float));
+    std::uint8_t* to = image.bytes.data() + image.places[i].b;
+    for (std::uint32_t r = 0; r < shape.rows; ++r) {
+      const std::uint32_t row = row_of(r, target);
+      for (std::uint32_t k = 0; k < rank; ++k, to += sizeof(float)) std::memcpy(to, &b[std::size_t{k} * shape.rows + row], sizeof(float));
+    }
+  }
+  return AdapterImage{std::move(image.bytes)};
 }
 
 Result<void> LlamaAdapters::show(std::uint32_t slot) {

@@ -3,7 +3,7 @@
 // and the table by which a step finds an adapter's weights. A slot is empty, loaded (its weights are there, the table does
 // not show it) or in the table; ranks may differ by slot and by matrix.
 //
-// Threads: upload by any thread, one call at a time; show, hide and in_table by the stream actor; a step in flight
+// Threads: upload and read by any thread, one call at a time; show, hide and in_table by the stream actor; a step in flight
 // reads only slots that its rows name, which stay as they are while it is in flight (R9).
 #pragma once
 
@@ -15,10 +15,12 @@
 
 #include "device/models/device_memory.h"
 #include "device/models/lora.h"
+#include "device/models/lora_image.h"
 #include "device/models/model_config.h"
 #include "device/models/upload.h"
 #include "kernels/kernels.h"
 #include "messages/error.h"
+#include "messages/lora.h"
 
 namespace troupe::device {
 
@@ -34,6 +36,12 @@ class LlamaAdapters {
   Result<void> upload(std::uint32_t slot, const LoraAdapter& adapter, const Write& write);
   // The same where the host reaches the memory.
   Result<void> upload(std::uint32_t slot, const LoraAdapter& adapter);
+  // How the memory of init() is read; returns when it is.
+  using Read = std::function<Result<void>(std::span<const DownloadPiece>)>;
+  // What is loaded in the slot (lora_image.h). not_found: no such slot, or nothing is; what `read` answers.
+  Result<AdapterImage> read(std::uint32_t slot, const Read& read) const;
+  // The same where the host reaches the memory.
+  Result<AdapterImage> read(std::uint32_t slot) const;
   // Shows a loaded slot in the table. not_found: no such slot, or nothing is loaded there.
   Result<void> show(std::uint32_t slot);
   // Takes it out of the table; it is empty then. not_found: no such slot.
@@ -58,6 +66,7 @@ class LlamaAdapters {
   std::size_t elements_ = 0;                // of a slot
   std::vector<std::atomic<State>> states_;  // by slot
   std::vector<float*> weights_;             // by slot
+  std::vector<std::vector<LoraImagePair>> pairs_;  // by slot: [layers][targets] of what was loaded there last; the uploading thread's
   kernels::LoraWeight* table_ = nullptr;    // [layers][targets][slots]
 };
 

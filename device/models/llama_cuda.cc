@@ -46,6 +46,8 @@ class LlamaOnCuda final : public LlamaCudaModel {
   }
   void fed_step_settled(Ticket ticket) override { steps_.settled(ticket); }
   Result<void> load_adapter(std::uint32_t slot, const std::string& path) override;
+  Result<AdapterImage> read_adapter(std::uint32_t slot) override;
+  Result<void> load_adapter_image(std::uint32_t slot, const AdapterImage& image) override;
   Result<void> show_adapter(std::uint32_t slot) override { return parts_.adapters.show(slot); }
   Result<void> hide_adapter(std::uint32_t slot) override { return parts_.adapters.hide(slot); }
   std::size_t kv_block_bytes() const override { return kernels::cuda_kv_bytes(parts_.caches.kv) / parts_.caches.kv.n_blocks; }
@@ -174,6 +176,17 @@ Result<void> LlamaOnCuda::load_adapter(std::uint32_t slot, const std::string& pa
   TROUPE_TRY(const auto adapter, LoraAdapter::open(path, parts_.config));
   TROUPE_TRY(parts_.driver.bind_thread());
   return parts_.adapters.upload(slot, adapter, [this](std::span<const UploadPiece> pieces) { return upload(parts_.driver, pieces); });
+}
+
+Result<void> LlamaOnCuda::load_adapter_image(std::uint32_t slot, const AdapterImage& image) {
+  TROUPE_TRY(const auto adapter, LoraAdapter::from_image(image.bytes, "an adapter of another replica", parts_.config));
+  TROUPE_TRY(parts_.driver.bind_thread());
+  return parts_.adapters.upload(slot, adapter, [this](std::span<const UploadPiece> pieces) { return upload(parts_.driver, pieces); });
+}
+
+Result<AdapterImage> LlamaOnCuda::read_adapter(std::uint32_t slot) {
+  TROUPE_TRY(parts_.driver.bind_thread());
+  return parts_.adapters.read(slot, [this](std::span<const DownloadPiece> pieces) { return download(parts_.driver, pieces); });
 }
 
 Result<void> LlamaOnCuda::check_copy(std::span<const BlockId> blocks) const {

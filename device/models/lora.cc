@@ -198,14 +198,9 @@ LoraShape lora_shape(const ModelConfig& c, LoraTarget target) {
   return {};
 }
 
-namespace {
-
-// Whether the matrix is one that recurrent layers do not have.
-bool attends(LoraTarget target) {
-  return target == LoraTarget::q || target == LoraTarget::k || target == LoraTarget::v || target == LoraTarget::o;
+bool has_target(const ModelConfig& c, std::uint32_t layer, LoraTarget target) {
+  return !c.is_recurrent(layer) || target == LoraTarget::gate || target == LoraTarget::up || target == LoraTarget::down;
 }
-
-}  // namespace
 
 Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel tensors, const std::string& name, const ModelConfig& model) {
   const std::string where = name + "/adapter_config.json";
@@ -216,13 +211,13 @@ Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel te
   out.path_ = name;
   std::size_t used = 0;
   // Trained on the whole of Qwen3.5, whose text part lies a level deeper.
-  const auto& tensors_there = out.tensors_.tensors();
+  const auto& tensors_there = out.tensors_->tensors();
   const bool nested = std::any_of(tensors_there.begin(), tensors_there.end(),
                                   [](const StoredTensor& t) { return t.name.starts_with("base_model.model.model.language_model."); });
   for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
     auto& pairs = out.layers_.emplace_back();
     for (std::size_t i = 0; i < kLoraTargets; ++i) {
-      if (!settings.targets[i] || (model.is_recurrent(layer) && attends(static_cast<LoraTarget>(i)))) continue;
+      if (!settings.targets[i] || !has_target(model, layer, static_cast<LoraTarget>(i))) continue;
       const std::string module =
           fmt::format("model.{}layers.{}.{}.{}", nested ? "language_model." : "", layer, kNames[i].block, kNames[i].leaf);
       const std::string stem = "base_model.model." + module;
@@ -234,15 +229,15 @@ Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel te
       if (!std::isfinite(p.scale)) {
         return Error{ErrorCode::bad_file, fmt::format("{}: the scale of {} is {}; a finite number is expected", where, module, p.scale)};
       }
-      TROUPE_TRY(p.a, matrix_of(out.tensors_, stem + ".lora_A.weight", p.rank, shape.cols));
-      TROUPE_TRY(p.b, matrix_of(out.tensors_, stem + ".lora_B.weight", shape.rows, p.rank));
+      TROUPE_TRY(p.a, matrix_of(*out.tensors_, stem + ".lora_A.weight", p.rank, shape.cols));
+      TROUPE_TRY(p.b, matrix_of(*out.tensors_, stem + ".lora_B.weight", shape.rows, p.rank));
       used += 2;
       out.rank_ = std::max(out.rank_, p.rank);
     }
   }
-  if (used == out.tensors_.tensors().size()) return out;
+  if (used == out.tensors_->tensors().size()) return out;
   // What is left over: of a module that is not targeted, of a layer that the model lacks, or of something else.
-  for (const StoredTensor& t : out.tensors_.tensors()) {
+  for (const StoredTensor& t : out.tensors_->tensors()) {
     const auto is_used = [&] {
       for (const auto& pairs : out.layers_) {
         for (const LoraPair& p : pairs)
@@ -255,7 +250,7 @@ Result<LoraAdapter> LoraAdapter::make(std::string_view text, SafetensorsModel te
         ErrorCode::unsupported,
         fmt::format("{}: tensor {} belongs to no module that adapter_config.json targets in a model of {} layers; lora_A and lora_B of "
                     "the targets alone are expected",
-                    out.tensors_.path(),
+                    out.tensors_->path(),
                     shown_json(json::value(json::string_view(t.name.data(), std::min<std::size_t>(t.name.size(), 80)))), model.layers)};
   }
   return out;

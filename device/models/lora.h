@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,8 @@ struct LoraShape {
   std::uint32_t cols = 0;
 };
 LoraShape lora_shape(const ModelConfig& config, LoraTarget target);
+// Recurrent layers have no attention.
+bool has_target(const ModelConfig& config, std::uint32_t layer, LoraTarget target);
 
 struct LoraPair {
   kernels::Weight a;       // rank x cols
@@ -50,6 +53,9 @@ class LoraAdapter {
  public:
   // not_found: no folder, or no such file or field in it; bad_file, unsupported: name the file, the place and what was expected.
   static Result<LoraAdapter> open(const std::string& folder, const ModelConfig& model);
+  // What adapter_image() wrote, for a model with the same dimensions; anybody may have sent it. `bytes` must outlive the adapter.
+  // bad_file: names what is wrong.
+  static Result<LoraAdapter> from_image(std::span<const std::uint8_t> bytes, const std::string& name, const ModelConfig& model);
   // The two files' bytes; `weights` must outlive the adapter. `name` stands for the folder in errors.
   static Result<LoraAdapter> parse(std::string_view config, std::span<const std::byte> weights, const std::string& name,
                                    const ModelConfig& model);
@@ -60,11 +66,12 @@ class LoraAdapter {
   const LoraPair& pair(std::uint32_t layer, LoraTarget target) const { return layers_[layer][static_cast<std::size_t>(target)]; }
 
  private:
+  LoraAdapter() = default;
   explicit LoraAdapter(SafetensorsModel tensors) : tensors_(std::move(tensors)) {}
   static Result<LoraAdapter> make(std::string_view config, SafetensorsModel tensors, const std::string& name, const ModelConfig& model);
 
   std::string path_;
-  SafetensorsModel tensors_;  // owns what the pairs point to
+  std::optional<SafetensorsModel> tensors_;  // owns what the pairs point to, if they came from files
   std::uint32_t rank_ = 0;
   std::vector<std::array<LoraPair, kLoraTargets>> layers_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace troupe::device {
@@ -114,7 +115,79 @@ class Upload {
   bool copies_ = false;                     // some may be under way
 };
 
+// By one area, piece by piece: an adapter's are few, and nobody waits for them.
+class Download {
+ public:
+  Download(Driver& driver, std::size_t longest) : driver_(driver), area_bytes_(std::clamp<std::size_t>(longest, 64, kAreaBytes)) {}
+  Download(const Download&) = delete;
+  Download& operator=(const Download&) = delete;
+  ~Download() { (void)close(); }
+
+  Result<void> open() {
+    TROUPE_TRY(stream_, driver_.create_stream());
+    TROUPE_TRY(event_, driver_.create_event());
+    TROUPE_TRY(memory_, driver_.alloc_host_pinned(area_bytes_));
+    return success();
+  }
+
+  Result<void> get(const DownloadPiece& piece) {
+    for (std::size_t at = 0; at < piece.bytes;) {
+      const std::size_t n = std::min(piece.bytes - at, area_bytes_);
+      TROUPE_TRY(driver_.copy_d2h_async(memory_, piece.from + at, n, stream_));
+      copying_ = true;
+      TROUPE_TRY(wait());
+      std::memcpy(static_cast<std::byte*>(piece.to) + at, memory_, n);
+      at += n;
+    }
+    return success();
+  }
+
+  // Gives everything back that the driver takes. Called again: what was left.
+  Result<void> close() {
+    Result<void> first = success();
+    const auto keep = [&](Result<void> done) {
+      const bool well = done.has_value();
+      if (!well && first) first = std::move(done);
+      return well;
+    };
+    if (copying_ && !keep(wait())) return first;
+    if (event_ != 0 && keep(driver_.destroy_event(event_))) event_ = 0;
+    if (memory_ != nullptr && keep(driver_.free_host_pinned(memory_, area_bytes_))) memory_ = nullptr;
+    if (stream_ != 0 && keep(driver_.destroy_stream(stream_))) stream_ = 0;
+    return first;
+  }
+
+ private:
+  Result<void> wait() {
+    if (!std::exchange(recorded_, true)) {
+      if (auto recorded = driver_.record_event(event_, stream_); !recorded) return recorded_ = false, recorded;
+    }
+    TROUPE_TRY(driver_.event_synchronize(event_));
+    recorded_ = copying_ = false;
+    return success();
+  }
+
+  Driver& driver_;
+  const std::size_t area_bytes_;
+  Stream stream_ = 0;
+  Event event_ = 0;
+  void* memory_ = nullptr;
+  bool copying_ = false;   // a copy may be under way
+  bool recorded_ = false;  // behind it
+};
+
 }  // namespace
+
+Result<void> download(Driver& driver, std::span<const DownloadPiece> pieces) {
+  std::size_t longest = 0;
+  for (const DownloadPiece& piece : pieces) longest = std::max(longest, piece.bytes);
+  Download work(driver, longest);
+  TROUPE_TRY(work.open());
+  for (const DownloadPiece& piece : pieces) {
+    TROUPE_TRY(work.get(piece));
+  }
+  return work.close();
+}
 
 Result<void> upload(Driver& driver, std::span<const UploadPiece> pieces) {
   std::size_t total = 0;

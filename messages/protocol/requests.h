@@ -104,6 +104,7 @@ struct Reclaimed {
 struct EndRequests {  // dispatcher -> delivery: the terminal events of requests that are on no replica
   TraceCtx ctx;
   std::vector<Finish> finishes;
+  std::string text{};  // theirs: what was held back of what their clients have
 };
 struct Deliver {
   TraceCtx ctx;
@@ -184,7 +185,7 @@ auto inspect(I& f, Reclaimed& x) {
 }
 template <class I>
 auto inspect(I& f, EndRequests& x) {
-  return f(x.ctx, x.finishes);
+  return f(x.ctx, x.finishes, x.text);
 }
 template <class I>
 auto inspect(I& f, Delivered& x) {

@@ -30,6 +30,20 @@ inline constexpr Call kCopyCalls[] = {Call::cudaSetDevice,       Call::cudaStrea
                                       Call::cudaFreeHost,        Call::cudaMemcpyAsync,
                                       Call::kernel_launch};
 
+// Those that a stream for prefill makes.
+inline constexpr Call kPrefillCalls[] = {Call::cudaSetDevice,
+                                         Call::cudaStreamCreateWithFlags,
+                                         Call::cudaStreamCreateWithPriority,
+                                         Call::cudaDeviceGetStreamPriorityRange,
+                                         Call::cudaStreamDestroy,
+                                         Call::cudaStreamQuery,
+                                         Call::cudaEventRecord,
+                                         Call::cudaEventQuery,
+                                         Call::cudaMemcpyAsync,
+                                         Call::cudaMallocAsync,
+                                         Call::cudaHostAlloc,
+                                         Call::kernel_launch};
+
 using Cell = std::tuple<Call, bool>;  // the call, sticky
 class CudaFault : public testing::TestWithParam<Cell> {
  protected:

@@ -156,30 +156,15 @@ TEST_P(LlamaCudaFault, EndsEverythingOnce) { all_lives({1, 2, 7}); }
 using SpillCudaFault = test::SpillCudaFault;
 TEST_P(SpillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
 
-// A stream for prefill.
 class PrefillCudaFault : public test::CudaFault {
  protected:
   PrefillCudaFault() { prefill_stream = true; }
 };
 TEST_P(PrefillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
 
-// The calls that it makes.
-constexpr Call kPrefillCalls[] = {Call::cudaSetDevice,
-                                  Call::cudaStreamCreateWithFlags,
-                                  Call::cudaStreamCreateWithPriority,
-                                  Call::cudaDeviceGetStreamPriorityRange,
-                                  Call::cudaStreamDestroy,
-                                  Call::cudaStreamQuery,
-                                  Call::cudaEventRecord,
-                                  Call::cudaEventQuery,
-                                  Call::cudaMemcpyAsync,
-                                  Call::cudaMallocAsync,
-                                  Call::cudaHostAlloc,
-                                  Call::kernel_launch};
-
-INSTANTIATE_TEST_SUITE_P(Table, PrefillCudaFault, testing::Combine(testing::ValuesIn(kPrefillCalls), testing::Bool()), test::cell_name);
 INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault, testing::Combine(testing::ValuesIn(test::kCopyCalls), testing::Bool()), test::cell_name);
 INSTANTIATE_TEST_SUITE_P(Table, LlamaCudaFault, testing::Combine(testing::ValuesIn(test::kAllCalls), testing::Bool()), test::cell_name);
+INSTANTIATE_TEST_SUITE_P(Table, PrefillCudaFault, testing::Combine(testing::ValuesIn(test::kPrefillCalls), testing::Bool()), test::cell_name);
 
 }  // namespace
 }  // namespace troupe

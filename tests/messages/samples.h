@@ -133,7 +133,7 @@ template <class F> void for_each_sample(F&& f) {
   f(Placed{kRequest, 1}), f(Ended{kCtx, {{kRequest, 1}, {{8, 1}, 0}}, kReplica}), f(Drain{kCtx, kReplica}), f(Drained{kCtx, kReplica}),
       f(Halt{kCtx, {ErrorCode::closed, "stop"}}), f(Tick{kCtx}), f(SetTimer{123});
   f(kReplica), f(Reclaim{kCtx, {{kRequest, 1}}}), f(ReclaimedRequest{kRequest, 1, {4, 5}, true});
-  f(Delivered{kCtx, {{kRequest, 1}}}), f(Reclaimed{kCtx, {{kRequest, 1, {4, 5}, true}}}), f(EndRequests{kCtx, {finish()}});
+  f(Delivered{kCtx, {{kRequest, 1}}}), f(Reclaimed{kCtx, {{kRequest, 1, {4, 5}, true}}}), f(EndRequests{kCtx, {finish()}, "held"});
   f(ReplicaLost{kCtx, kReplica, {ErrorCode::device_lost, "gone"}}), f(AskReport{kCtx, kReplica}), f(report());
   f(StartReplica{kCtx, kReplica}), f(StopReplica{kCtx, kReplica}), f(ReplicaUp{kCtx, kReplica, "host/exact"});
   f(ReplicaDown{kCtx, kReplica, {ErrorCode::io_failed, "busy"}}), f(DrainReplica{kCtx, 3, 1}), f(UndrainReplica{kCtx, 3, 1});

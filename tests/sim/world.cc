@@ -230,7 +230,8 @@ void World::take_up(End to, const M& m) {
       call(to, delivery_, m, delivery_out_);
       if constexpr (std::is_same_v<M, Deliver>) receive(*m.batch);
       if constexpr (std::is_same_v<M, EndRequests>)
-        for (const std::uint32_t i : delivery_.finishes()) end(m.finishes[i], {});
+        for (const std::uint32_t i : delivery_.finishes())
+          end(m.finishes[i], std::string_view(m.text).substr(m.finishes[i].text_begin, m.finishes[i].text_size));
       break;
     case Actor::scheduler:
       settled_ += std::is_same_v<M, Settled> ? 1 : 0;

@@ -16,6 +16,7 @@
 #include "tools/bench/machine.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench/prefill_bench.h"
+#include "tools/bench/replica_bench.h"
 #include "tools/bench/report.h"
 #include "tools/bench/scripted_bench.h"
 #include "tools/bench/trace_bench.h"
@@ -188,6 +189,11 @@ Result<void> bench_sampled(const std::string& path) {
   return bench_sampled(report, path);
 }
 
+Result<void> bench_several(const std::string& path) {
+  Report report;
+  return bench_replicas(report, path);
+}
+
 // On a scripted device whose steps take a programmed time: 2 ms, or 100 ms with the whole prompt. Its two streams do not slow each
 // other down, so it shows what waits for what, and not what a GPU gives.
 Result<void> bench_prompts(Report& report) {
@@ -230,6 +236,7 @@ Result<void> bench(const std::string& json) {
   if (model != nullptr && std::filesystem::exists(model)) {
     TROUPE_TRY(bench_model(report, model));
     TROUPE_TRY(bench_sampled(report, model));
+    TROUPE_TRY(bench_replicas(report, model));
     if (std::filesystem::exists(kAdapters)) {
       TROUPE_TRY(bench_lora(report, model, kAdapters, threads()));
     }
@@ -259,12 +266,14 @@ int main(int argc, char** argv) {
     done = troupe::tools::bench_adapters(args[1], args[2]);
   } else if (args.size() == 2 && args[0] == "--sampled") {
     done = troupe::tools::bench_sampled(args[1]);
+  } else if (args.size() == 2 && args[0] == "--replicas") {
+    done = troupe::tools::bench_several(args[1]);
   } else if (args.size() == 4 && args[0] == "--answer") {
     done = troupe::tools::answer(args[1], number(args[2]), number(args[3]));
   } else {
     std::fputs(
         "usage: bench [--json FILE] | bench --trace | bench --prefill | bench --loop ROWS ROUNDS | bench --lora MODEL ADAPTERS |\n"
-        "       bench --sampled MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
+        "       bench --sampled MODEL | bench --replicas MODEL | bench --answer MODEL MAX_BATCH THREADS\n",
         stderr);
     return 2;
   }

@@ -55,16 +55,22 @@ Result<std::unique_ptr<device::Driver>> make_driver(const DeviceName& device) {
   return device::make_host_driver({.index = device.index});
 }
 
-// All of them compute from the files that are mapped here.
+// All of them compute from the files that are mapped here. drivers: those of their first lives, by device; null: made when it begins.
 std::vector<ReplicaSource> sources(const CommonOptions& options, const device::LoadOptions& load,
-                                   const std::shared_ptr<const device::ModelFiles>& files) {
+                                   const std::shared_ptr<const device::ModelFiles>& files,
+                                   std::vector<std::unique_ptr<device::Driver>> drivers) {
   std::vector<ReplicaSource> out;
-  for (const DeviceName& device : options.devices) {
+  for (std::size_t i = 0; i < options.devices.size(); ++i) {
+    const DeviceName& device = options.devices[i];
     ReplicaSource source;
     source.name = device.text();
-    source.open = [device, load, files]() -> Result<OpenedReplica> {
+    const auto first = std::make_shared<std::unique_ptr<device::Driver>>(std::move(drivers[i]));
+    source.open = [device, load, files, first]() -> Result<OpenedReplica> {
       OpenedReplica opened;
-      TROUPE_TRY(opened.driver, make_driver(device));
+      opened.driver = std::move(*first);
+      if (!opened.driver) {
+        TROUPE_TRY(opened.driver, make_driver(device));
+      }
       TROUPE_TRY(opened.model, device::make_model(*files, load, *opened.driver));
       return opened;
     };
@@ -107,16 +113,17 @@ RuntimeOptions runtime_options(const CommonOptions& options, std::uint32_t depth
 }
 
 Result<DeviceReplicas> device_replicas(const CommonOptions& options, std::uint32_t depth) {
+  std::vector<std::unique_ptr<device::Driver>> drivers;
   for (const DeviceName& device : options.devices) {  // one that is not there is said before a large model is read
+    auto& driver = drivers.emplace_back();
     if (!device.cuda) continue;
-    TROUPE_TRY(auto there, make_driver(device));
-    there.reset();
+    TROUPE_TRY(driver, make_driver(device));
   }
   TROUPE_TRY(auto path, model_path(options));
   TROUPE_TRY(auto opened, device::open_files(path));
   const auto files = std::make_shared<const device::ModelFiles>(std::move(opened));
   spdlog::info("opened {}", path);
-  return DeviceReplicas{files->text, sources(options, load_options(options, depth), files)};
+  return DeviceReplicas{files->text, sources(options, load_options(options, depth), files, std::move(drivers))};
 }
 
 Result<Engine> start_engine(const CommonOptions& options, std::uint32_t depth, actors::SchedulerFault fault) {

@@ -109,6 +109,23 @@ Result<void> read_load(const json::value& v, const Field& field, LoraCommand& ou
   return success();
 }
 
+Result<void> read_promote(const json::value& v, const Field& field, LoraCommand& out) {
+  if (!v.is_object()) return field.wrong("{\"name\": ..., \"peer\": ...}", v);
+  out.kind = LoraCommand::Kind::promote;
+  for (const auto& [key, value] : v.get_object()) {
+    if (key == "name") {
+      TROUPE_TRY(out.name, to_string(value, field.at(key)));
+    } else if (key == "peer") {
+      TROUPE_TRY(out.peer, to_string(value, field.at(key)));
+    } else if (key == "adapter") {
+      TROUPE_TRY(out.adapter, to_string(value, field.at(key)));
+    } else {
+      return field.at(key).error("unknown field; a promote has \"name\", \"peer\" and \"adapter\"");
+    }
+  }
+  return success();
+}
+
 Result<LoraCommand> to_lora(const json::value& v, const Field& field) {
   if (!v.is_object()) return field.wrong("an object with a command", v);
   LoraCommand out;
@@ -118,6 +135,9 @@ Result<LoraCommand> to_lora(const json::value& v, const Field& field) {
     if (key == "load") {
       ++commands;
       TROUPE_TRY(read_load(value, here, out));
+    } else if (key == "promote") {
+      ++commands;
+      TROUPE_TRY(read_promote(value, here, out));
     } else if (key == "unload" || key == "rotate") {
       ++commands;
       out.kind = key == "unload" ? LoraCommand::Kind::unload : LoraCommand::Kind::rotate;
@@ -131,11 +151,16 @@ Result<LoraCommand> to_lora(const json::value& v, const Field& field) {
     } else if (key == "preempt") {
       TROUPE_TRY(bool preempt, to_bool(value, here));
       out.at_bound = preempt ? LoraCommand::AtBound::preempt : LoraCommand::AtBound::fail;
+    } else if (key == "replica") {
+      TROUPE_TRY(out.replica, to_string(value, here));
+    } else if (key == "roll_back") {
+      TROUPE_TRY(out.roll_back, to_bool(value, here));
     } else {
-      return here.error("unknown field; the commands are \"load\", \"unload\", \"rotate\" and \"list\"");
+      return here.error("unknown field; the commands are \"load\", \"promote\", \"unload\", \"rotate\" and \"list\"");
     }
   }
-  if (commands != 1) return field.error(fmt::format("needs exactly one of \"load\", \"unload\", \"rotate\" and \"list\", and has {}", commands));
+  if (commands != 1)
+    return field.error(fmt::format("needs exactly one of \"load\", \"promote\", \"unload\", \"rotate\" and \"list\", and has {}", commands));
   return out;
 }
 

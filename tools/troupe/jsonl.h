@@ -27,8 +27,9 @@ using PromptIds = std::vector<Token>;
 using PromptMessages = std::vector<PromptMessage>;
 
 // A request, or a LoRA command: {"lora": {"load": {"name": "pirate", "dir": "adapters/pirate", "slot": 2}}, "at_ms": 500} where "slot"
-// may be left out, or {"lora": {"unload": "pirate"}}, {"lora": {"rotate": "pirate"}}, {"lora": {"list": true}}; beside them "max_wait_ms"
-// and "preempt": true, and an "id" for the line of its answer.
+// may be left out, or {"lora": {"unload": "pirate"}}, {"lora": {"rotate": "pirate"}}, {"lora": {"list": true}}, or {"lora": {"promote":
+// {"name": "pirate", "peer": "host:0"}}} with "adapter", its name there, if that is another; beside them "max_wait_ms", "preempt": true,
+// "replica": "host:1" for one of several, "roll_back": true, and an "id" for the line of its answer.
 struct RequestLine {
   std::string place;  // "file:line"
   std::string id;     // as JSON text: "7" and "\"7\"" are two ids

@@ -191,6 +191,19 @@ TEST(LoraRoll, ARequestGoesOnWithTheSameAdapterOrEnds) {
   EXPECT_EQ(one<EndRequests>(sent).finishes.at(0).error.code, ErrorCode::adapter_gone);
 }
 
+// One that took it over has not the adapter, says so, and is lost before it has ended the request.
+TEST(LoraRoll, WhatARequestIsBoundToIsNotForgottenOnTheWay) {
+  LoraRig r(3);
+  (void)r.roll(1, load("a"));
+  const Admit first = one<Admit>(r.submit(1, 10, {}, "a"));
+  (void)r.on(LoraBound{{}, {first.id, 0}, 1, first.replica});
+  (void)r.on(ReplicaLost{{}, first.replica, {ErrorCode::device_lost, "gone"}});
+  const Admit second = one<Admit>(r.on(Reclaimed{{}, {{first.id, 1, {5}, false}}}));
+  (void)r.on(LoraBound{{}, {first.id, 1}, 0, second.replica});
+  (void)r.on(ReplicaLost{{}, second.replica, {ErrorCode::device_lost, "gone"}});
+  EXPECT_EQ(one<Admit>(r.on(Reclaimed{{}, {{first.id, 2, {5}, false}}})).adapter_command, 1u);
+}
+
 TEST(LoraRoll, PromoteTakesItFromThePeersMemory) {
   LoraRig r(2);
   LoraCommand c = load("a");

@@ -69,6 +69,23 @@ TEST(Placement, TheLongestPrefixDraws) {
   EXPECT_EQ(p.choose(loads({0, 50}), 1, 1, p.prefix_of(request(tokens(1, 30)))), 1u);
 }
 
+// Where the KV pool is full the request would wait, or push others out, however little there is to do.
+TEST(Placement, PrefersARoomyKvPool) {
+  PlacementConfig c;
+  Placement p(c, 3, 4);
+  std::vector<Placement::Candidate> all{{0, 90, 1, 100}, {1, 200, 1, 400}, {2, 300, 1, 0}};
+  EXPECT_EQ(p.choose(all, 1, 10, {}), 0u);
+  EXPECT_EQ(p.choose(all, 1, 11, {}), 1u);
+  EXPECT_EQ(p.choose(all, 1, 201, {}), 2u);  // of that one nobody knows yet
+  all[2].kv = 300;
+  EXPECT_EQ(p.choose(all, 1, 201, {}), 0u);  // none has room: by the work alone
+  // Nor does a cached prefix call it there.
+  const auto prefix = p.prefix_of(request(tokens(1, 13)));
+  p.placed(0, prefix);
+  EXPECT_EQ(p.choose(all, 1, 10, prefix), 0u);
+  EXPECT_EQ(p.choose(all, 1, 11, prefix), 1u);
+}
+
 TEST(Placement, RemembersSoManyBlocks) {
   PlacementConfig c;
   c.affinity_blocks = 3;

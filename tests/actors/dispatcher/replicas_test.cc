@@ -63,6 +63,39 @@ TEST(Replicas, TheReplicasWordIsNotTheEnd) {
   EXPECT_EQ(one<Admit>(r.on(Reclaimed{{}, {{a.id, 1, {5}, false}}})).attempt, 1u);
 }
 
+// The same, and the client came again meanwhile: both are live, and its id is free when both have ended.
+TEST(Replicas, ARequestThatLivesAgainHasItsIdBackWhenTheNewerOneEnds) {
+  Rig r(2);
+  const Admit older = one<Admit>(r.submit(1));
+  (void)r.on(Ended{{}, {{older.id, 0}}, older.replica});
+  const Admit newer = one<Admit>(r.submit(1));
+  ASSERT_EQ(newer.replica, older.replica);
+  (void)r.on(ReplicaLost{{}, older.replica, kGone});
+  const auto again = all<Admit>(r.on(Reclaimed{{}, {{older.id, 1, {5}, false}, {newer.id, 1, {}, false}}}));
+  ASSERT_EQ(again.size(), 2u);
+  (void)r.end(again[1]);
+  EXPECT_EQ(r.core.live(), 1u);
+  EXPECT_EQ(one<SubmitReply>(r.submit(1)).error.code, ErrorCode::bad_request);
+  EXPECT_EQ(one<CancelRequest>(r.on(Cancel{{}, 1})).id, older.id);
+  (void)r.on(CancelReply{{}, older.id, CancelOutcome::cancelled_running, 0, again[0].replica});
+  (void)r.end(again[0]);
+  EXPECT_EQ(one<SubmitReply>(r.submit(1)).error.code, ErrorCode::none);
+}
+
+// Both had been said to be over.
+TEST(Replicas, OfTwoThatLiveAgainTheNewerHasTheirClientsId) {
+  Rig r(1);
+  const Admit older = one<Admit>(r.submit(1));
+  (void)r.on(Ended{{}, {{older.id, 0}}, older.replica});
+  const Admit newer = one<Admit>(r.submit(1));
+  (void)r.on(Ended{{}, {{newer.id, 0}}, newer.replica});
+  (void)r.on(ReplicaLost{{}, older.replica, kGone});
+  (void)r.on(Reclaimed{{}, {{older.id, 1, {5}, false}, {newer.id, 1, {6}, false}}});
+  EXPECT_EQ(one<EndRequests>(r.on(Cancel{{}, 1})).finishes.at(0).request, newer.id);
+  EXPECT_EQ(one<EndRequests>(r.on(Cancel{{}, 1})).finishes.at(0).request, older.id);
+  EXPECT_EQ(one<CancelReply>(r.on(Cancel{{}, 1})).outcome, CancelOutcome::already_finished);
+}
+
 TEST(Replicas, AnotherArithmeticIsSaid) {
   Rig r(1);
   (void)r.on(ReplicaLost{{}, {0, 1}, kGone});
@@ -77,6 +110,66 @@ TEST(Replicas, AnotherArithmeticIsSaid) {
   (void)r.on(ReplicaDown{{}, {0, 2}, {}});
   (void)r.until(r.now + 400);
   EXPECT_TRUE(one<Admit>(r.on(ReplicaUp{{}, {0, 3}, "y"})).other_arithmetic);
+}
+
+// Its bits depend on what else is in a batch: equal ids do not make equal tokens.
+TEST(Replicas, AnotherArithmeticIsSaidWhereBatchesChangeIt) {
+  Rig r(1);
+  (void)r.on(ReplicaLost{{}, {0, 1}, kGone});
+  (void)r.on(ReplicaDown{{}, {0, 1}, {}});
+  (void)r.until(r.now + 200);
+  (void)r.on(ReplicaUp{{}, {0, 2}, "cuda/cublaslt"});
+  const Admit placed = one<Admit>(r.submit(1)), fresh = one<Admit>(r.submit(2));
+  EXPECT_FALSE(placed.other_arithmetic);
+  (void)r.on(ReplicaLost{{}, {0, 2}, kGone});
+  (void)r.on(Reclaimed{{}, {{placed.id, 1, {5}, false}, {fresh.id, 1, {}, false}}});
+  (void)r.on(ReplicaDown{{}, {0, 2}, {}});
+  (void)r.until(r.now + 400);
+  const auto again = all<Admit>(r.on(ReplicaUp{{}, {0, 3}, "cuda/cublaslt"}));
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_TRUE(again[0].other_arithmetic);
+  EXPECT_FALSE(again[1].other_arithmetic);  // nobody has seen a token of it
+}
+
+// A scheduler would have given it out with the end.
+TEST(Replicas, TheEndOfAMovedRequestHasTheTextThatWasHeldBack) {
+  ModelInfo model = Rig::model(0);
+  TokenTable table;
+  for (const char* text : {"a", "b", "c", "\xC3"}) {
+    table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
+    table.bytes += text;
+    table.special.push_back(0);
+  }
+  table.offsets.push_back(static_cast<std::uint32_t>(table.bytes.size()));
+  model.tokens = Shared<TokenTable>::of(table);
+  DispatcherCore core(Rig::make(1, {}), model);
+  DispatcherOutbox out;
+  const auto on = [&](const auto& m) {
+    out.clear();
+    core.on(m, 1000, out);
+    return Sent(out.items());
+  };
+  (void)on(ReplicaUp{{}, {0, 1}, "x"});
+  ReclaimedRequest held[3];
+  for (std::uint64_t client = 0; client < 3; ++client) {
+    Request q;
+    q.client = client;
+    q.prompt = {1};
+    q.stop.max_tokens = 10;
+    q.stop.stop = {"bca"};
+    held[client] = {one<Admit>(on(Submit{{}, Shared<Request>::of(q), 1})).id, 1, {}, false};
+  }
+  held[0].output = {0, 1, 2};     // "a" is out, and "bc" begins the stop string
+  held[1].output = {0, 3};        // half a character
+  held[2].output = {0, 1, 2, 0};  // a stop string: nothing comes behind it
+  (void)on(ReplicaLost{{}, {0, 1}, kGone});
+  (void)on(Reclaimed{{}, {held[0], held[1], held[2]}});
+  const char* wanted[] = {"bc", "\xEF\xBF\xBD", ""};
+  for (std::uint64_t client = 0; client < 3; ++client) {
+    const auto ends = one<EndRequests>(on(Cancel{{}, client}));
+    ASSERT_EQ(ends.finishes.size(), 1u);
+    EXPECT_EQ(ends.text.substr(ends.finishes[0].text_begin, ends.finishes[0].text_size), wanted[client]) << client;
+  }
 }
 
 TEST(Replicas, RestartsWithPausesAndIsGivenUp) {
@@ -248,6 +341,19 @@ TEST(Replicas, DrainPlacesNothingMoreAndAnswersWhenItIsEmpty) {
   EXPECT_EQ(one<ReplicaAnswer>(r.on(UndrainReplica{{}, 8, 0})).error.code, ErrorCode::none);
   EXPECT_EQ(one<Admit>(r.submit(6)).replica.index, 0u);
   EXPECT_EQ(one<ReplicaAnswer>(r.on(DrainReplica{{}, 9, 5})).error.code, ErrorCode::not_found);
+}
+
+// R11: however often somebody asks.
+TEST(Replicas, SoManyMayWaitForADrain) {
+  DispatcherConfig c;
+  c.max_drains = 2;
+  Rig r(2, c);
+  const Admit a = one<Admit>(r.submit(1, 10));
+  for (std::uint64_t id = 1; id <= 2; ++id) EXPECT_TRUE(all<ReplicaAnswer>(r.on(DrainReplica{{}, id, a.replica.index})).empty());
+  const ReplicaAnswer over = one<ReplicaAnswer>(r.on(DrainReplica{{}, 3, a.replica.index}));
+  EXPECT_EQ(over.id, 3u);
+  EXPECT_EQ(over.error.code, ErrorCode::overloaded);
+  EXPECT_EQ(all<ReplicaAnswer>(r.end(a)).size(), 2u);
 }
 
 TEST(Replicas, ADrainedOneStaysSoOverARestart) {

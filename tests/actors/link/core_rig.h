@@ -75,4 +75,75 @@ inline Admit admit(std::uint64_t client, std::uint64_t generation, ReplicaRef re
   return m;
 }
 
+
+inline constexpr ReplicaRef kRef{2, 5}, kLocal{0, 1};
+
+inline ModelInfo model() {
+  ModelInfo m;
+  m.name = "tiny";
+  m.arithmetic_id = "host/avx2/exact";
+  m.vocab_size = 100;
+  m.context_length = 64;
+  m.kv_blocks = 8;
+  m.n_slots = 4;
+  return m;
+}
+inline RemoteConfig remote_config() {
+  RemoteConfig c;
+  c.name = "node-a/0";
+  c.owner = 42;
+  c.heartbeat = 100 * kMs;
+  c.silence = 300 * kMs;
+  c.patience = 1000 * kMs;
+  c.model = model();
+  c.tokens = 9;
+  return c;
+}
+inline Welcome welcome() {
+  Welcome w;
+  w.model = model();
+  w.tokens = 9;
+  return w;
+}
+
+struct Host {
+  explicit Host(std::uint32_t adapters = 0)
+      : core([&] {
+          HostConfig c;
+          c.node = "node-a";
+          c.max_live = 3;
+          c.ref = kLocal;
+          c.model = model();
+          c.model.max_loras = adapters;
+          c.tokens = 9;
+          return c;
+        }()) {}
+  HostCore core;
+  HostOutbox out;
+  TimeNs timer = 0;
+  template <class M>
+  Texts on(const M& m, TimeNs now = 0) {
+    core.on(m, now, out);
+    return drained(out, &timer);
+  }
+  Texts hears(std::uint32_t connection, LinkMessage m, TimeNs now = 0) {
+    core.on(connection, std::move(m), now, out);
+    return drained(out, &timer);
+  }
+  static Hello hello(std::uint64_t owner, ReplicaRef ref) {
+    Hello h;
+    h.owner = owner;
+    h.ref = ref;
+    h.heartbeat = 100 * kMs;
+    h.silence = 300 * kMs;
+    return h;
+  }
+  Texts ends(std::uint64_t client, std::uint64_t generation) {
+    Ended m;
+    m.requests = {{{client, generation}, 0}};
+    m.replica = kLocal;
+    return on(m);
+  }
+};
+
 }  // namespace troupe::actors::link

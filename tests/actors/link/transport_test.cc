@@ -334,12 +334,13 @@ TEST(Transport, APeerThatDoesNotReadIsCutOff) {
   Net net(limits);
   net.server_takes = false;
   auto ear = net.connect(*net.client);
+  auto far = net.server_ear(0);
+  far->until_open();
   std::uint64_t sent = 0;
   while (ear->connection_->send(frame(1, std::string(900, 'x')))) ++sent;
   ear->until_closed();
   EXPECT_EQ(ear->why_.code, ErrorCode::overloaded) << ear->why_.what;
   EXPECT_GT(sent, 100u);
-  auto far = net.server_ear(0);
   std::size_t untaken = 0;
   {
     const std::lock_guard lock(far->mutex_);
@@ -347,11 +348,12 @@ TEST(Transport, APeerThatDoesNotReadIsCutOff) {
   }
   EXPECT_LT(untaken, 100'000u) << "it was given more than may be untaken and one read";
   far->connection_->taken(untaken);  // it does not hear that the other end is gone while it does not read
-  for (std::size_t seen = untaken / (kFrameHead + 900); far->closed_ == 0;) {
+  for (std::size_t seen = untaken / (kFrameHead + 900);;) {
     far->until([&] { return far->closed_ > 0 || far->frames_.size() > seen; });
     const std::lock_guard lock(far->mutex_);
     far->connection_->taken((far->frames_.size() - seen) * (kFrameHead + 900));
     seen = far->frames_.size();
+    if (far->closed_ > 0) break;
   }
   net.server_takes = true;
   net.still_works();

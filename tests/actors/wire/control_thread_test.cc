@@ -119,6 +119,28 @@ class PollerActor : public AtHome<Poller> {
   std::uint64_t calls_ = 0;
 };
 
+// Sets a hook, when told by a Tick, that always has something to wait for; Ask takes it away and says how often it was called.
+class EndlessPollerActor : public AtHome<Poller> {
+ public:
+  EndlessPollerActor(caf::actor_config& config, Home* home, std::atomic<std::uint64_t>* calls) : AtHome(config, home), calls_(calls) {}
+  behavior_type make_behavior() override {
+    return {[this](const Ask&) {
+              home_->idle_hook = {};
+              return calls_->load();
+            },
+            [this](const Tick&) {
+              home_->idle_hook = {[](void* self, caf::execution_unit*) {
+                                    ++*static_cast<EndlessPollerActor*>(self)->calls_;
+                                    return true;
+                                  },
+                                  this};
+            }};
+  }
+
+ private:
+  std::atomic<std::uint64_t>* calls_;
+};
+
 TEST(ControlThreads, PollTheIdleHookWithoutSpinning) {
   ControlConfig config({{}, -1, 2});
   const auto system = start_system(config);
@@ -130,6 +152,25 @@ TEST(ControlThreads, PollTheIdleHookWithoutSpinning) {
     EXPECT_GE(calls, 3u);
     caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
   }
+}
+
+// A thread that does not spin looks at a GPU's events every kPollInterval, and is parked between.
+TEST(ControlThreads, PollAtIntervalsWhenTheyDoNotSpin) {
+  ControlConfig config({{}, -1, 1});
+  const auto system = start_system(config);
+  std::atomic<std::uint64_t> calls{0};
+  Home& home = config.home(0);
+  const auto begin = std::chrono::steady_clock::now();
+  const Poller poller = system->spawn<EndlessPollerActor>(&home, &calls);
+  caf::anon_send(poller, Tick{});
+  while (calls < 20) std::this_thread::yield();
+  caf::scoped_actor self{*system};
+  std::uint64_t seen = 0;
+  self->request(poller, caf::infinite, Ask{}).receive([&](std::uint64_t n) { seen = n; }, [](caf::error&) { ADD_FAILURE(); });
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  // A look after each of the three messages, and one when the wait begins.
+  EXPECT_LE(seen, static_cast<std::uint64_t>(elapsed / kPollInterval) + 8);
+  caf::anon_send_exit(poller, caf::exit_reason::user_shutdown);
 }
 
 using Passer = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Tick>, caf::replies_to<Ask>::with<std::uint64_t>>;

@@ -54,7 +54,7 @@ template <> EndRequests sample() {
   f.error = kError;
   f.attempt = 2;
   f.other_arithmetic = true;
-  return {kCtx, {f}};
+  return {kCtx, {f}, "held"};
 }
 template <> ReplicaLost sample() { return {kCtx, kReplica, kError}; }
 template <> AskReport sample() { return {kCtx, kReplica}; }

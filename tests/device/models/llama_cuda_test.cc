@@ -223,6 +223,37 @@ TEST_F(LlamaCuda, AdaptersInTheirSlots) {
   ASSERT_TRUE(rig.model().show_adapter(2));
   const auto again = rig.run({{.slot = 3, .position = 0, .ids = {5, 6, 7}, .adapter = 2}});
   EXPECT_TRUE(same_bits(again.logits[0], mixed.logits[2]));
+  // From one slot's memory to the other's, and what comes out is what the host's model gives.
+  const auto image = rig.model().read_adapter(2);
+  ASSERT_TRUE(image) << image.error().what;
+  {
+    LlamaOptions on_host;
+    on_host.max_loras = 2;
+    LlamaRig host(file, on_host);
+    ASSERT_TRUE(host.model().load_adapter(1, folder + "all-r4"));
+    EXPECT_EQ(host.model().read_adapter(1).value().bytes, image.value().bytes);
+  }
+  ASSERT_TRUE(rig.model().load_adapter_image(3, image.value()));
+  ASSERT_TRUE(rig.model().show_adapter(3));
+  const auto promoted = rig.run({{.slot = 4, .position = 0, .ids = {5, 6, 7}, .adapter = 3}});
+  EXPECT_TRUE(same_bits(promoted.logits[0], mixed.logits[2]));
+  // Whatever call of reading fails, it is said, and nothing is left; the slot stays as it is.
+  {
+    using fake_cuda::Call;
+    const auto before = rig.driver().usage();
+    for (const Call call : {Call::cudaStreamCreateWithFlags, Call::cudaEventCreateWithFlags, Call::cudaHostAlloc, Call::cudaMemcpyAsync,
+                            Call::cudaEventRecord, Call::cudaEventSynchronize, Call::cudaEventDestroy, Call::cudaFreeHost,
+                            Call::cudaStreamDestroy}) {
+      fake_cuda::inject({.call = call, .nth = 1, .error = cudaErrorInvalidValue});
+      const auto read = rig.model().read_adapter(2);
+      ASSERT_FALSE(read) << fake_cuda::name(call);
+      EXPECT_EQ(read.error().code, ErrorCode::device_failed);
+      EXPECT_EQ(rig.driver().usage().pinned_bytes, before.pinned_bytes) << fake_cuda::name(call);
+      EXPECT_EQ(rig.driver().usage().streams, before.streams) << fake_cuda::name(call);
+      EXPECT_EQ(rig.driver().usage().events, before.events) << fake_cuda::name(call);
+    }
+    EXPECT_EQ(rig.model().read_adapter(2).value().bytes, image.value().bytes);
+  }
   // Whatever call of a load fails, the slot stays out of the table and nothing is left.
   using fake_cuda::Call;
   const auto usage = rig.driver().usage();

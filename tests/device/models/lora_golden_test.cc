@@ -124,6 +124,44 @@ TEST(LlamaLora, NobodyInABatchChangesAnothersBits) {
   for (std::size_t i = 0; i < alone[0].logits.size(); ++i) EXPECT_TRUE(same_bits(alone[0].logits[i], b[2].logits[i]));
 }
 
+// What one model gives away is to another the adapter itself: also where ranks that fit are larger, and where the rows of q and k are
+// in another order.
+TEST(LlamaLora, AnAdapterGoesFromMemoryToMemory) {
+  const std::string folder = "tests/golden/tiny-llama/";
+  const auto cases = golden::read_cases(folder + "golden.json");
+  for (const std::string file : {"", "tiny-llama.F32.gguf"}) {
+    LlamaOptions o;
+    o.max_loras = 2;
+    o.max_lora_rank = 16;
+    LlamaRig from(folder + "tiny-llama.F32.gguf", o);
+    o.max_lora_rank = 32;
+    LlamaRig to(folder + file, o);
+    std::uint32_t slot = 1;
+    for (const std::string name : {"all-r4", "pattern"}) {
+      ASSERT_TRUE(from.model().load_adapter(slot, folder + "adapters/" + name));
+      const auto image = from.model().read_adapter(slot);
+      ASSERT_TRUE(image) << image.error().what;
+      for (const std::uint32_t other : {1u, 2u}) ASSERT_TRUE(to.model().hide_adapter(other));
+      ASSERT_TRUE(to.model().load_adapter(1, folder + "adapters/" + name));
+      const auto loaded = to.model().load_adapter_image(2, image.value());
+      ASSERT_TRUE(loaded) << loaded.error().what;
+      for (const std::uint32_t shown : {1u, 2u}) ASSERT_TRUE(to.model().show_adapter(shown));
+      EXPECT_EQ(to.model().read_adapter(2).value().bytes, image.value().bytes);
+      std::vector<Lane> lanes{{.adapter = 1, .c = &cases[1]}, {.adapter = 2, .c = &cases[1]}};
+      run(to, lanes);
+      for (std::size_t i = 0; i < lanes[0].logits.size(); ++i) EXPECT_TRUE(same_bits(lanes[0].logits[i], lanes[1].logits[i])) << name;
+      ++slot;
+    }
+    EXPECT_EQ(from.model().read_adapter(3).error().code, ErrorCode::not_found);
+    EXPECT_EQ(from.model().read_adapter(9).error().code, ErrorCode::not_found);
+    auto spoiled = from.model().read_adapter(1).value();
+    spoiled.bytes.pop_back();
+    ASSERT_TRUE(to.model().hide_adapter(1));
+    EXPECT_EQ(to.model().load_adapter_image(1, spoiled).error().code, ErrorCode::bad_file);
+    EXPECT_EQ(to.model().show_adapter(1).error().code, ErrorCode::not_found);
+  }
+}
+
 TEST(LlamaLora, TheTableAndWhatItRefuses) {
   const std::string adapters = "tests/golden/tiny-llama/adapters/";
   LlamaOptions o;

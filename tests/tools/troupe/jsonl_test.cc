@@ -155,10 +155,15 @@ TEST(Jsonl, LoraCommands) {
   EXPECT_EQ(line.lora->slot, 2u);
   EXPECT_EQ(line.lora->max_wait, 5'000'000);
   EXPECT_EQ(line.lora->at_bound, LoraCommand::AtBound::preempt);
+  line = good(R"({"lora": {"promote": {"name": "a", "peer": "host:0", "adapter": "b"}, "replica": "host:1", "roll_back": true}})");
+  EXPECT_EQ(line.lora->kind, LoraCommand::Kind::promote);
+  EXPECT_EQ(line.lora->name + line.lora->peer + line.lora->adapter + line.lora->replica, "ahost:0bhost:1");
+  EXPECT_TRUE(line.lora->roll_back);
   EXPECT_EQ(good(R"({"lora": {"unload": "a"}})").lora->kind, LoraCommand::Kind::unload);
   EXPECT_EQ(good(R"({"lora": {"rotate": ""}})").lora->kind, LoraCommand::Kind::rotate);
   EXPECT_EQ(good(R"({"lora": {"list": true}})").lora->kind, LoraCommand::Kind::list);
   for (const char* wrong : {R"({"lora": {}})", R"({"lora": 1})", R"({"lora": {"unload": 1}})", R"({"lora": {"list": true, "unload": "a"}})",
+                            R"({"lora": {"promote": "a"}})", R"({"lora": {"promote": {"from": "a"}}})", R"({"lora": {"list": true, "replica": 1}})",
                             R"({"lora": {"load": {"name": "a", "where": "d"}}})", R"({"lora": {"list": true}, "prompt": "x"})",
                             R"({"lora": {"list": true}, "at_ms": -1})", R"({"lora": {"shake": "a"}})", R"({"id": 1, "prompt": "x", "adapter": 2})"})
     EXPECT_EQ(bad(wrong).error.code, ErrorCode::bad_request) << wrong;
