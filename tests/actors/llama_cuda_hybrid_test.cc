@@ -39,6 +39,21 @@ TEST_P(CudaHybridDepths, StreamsAreThoseOfEachRequestAlone) {
   expect_same(want, test::run(GetParam(), 2, requests, test::small_load(4), options, {}, model));
 }
 
+// The same with chunks on a stream of their own: a version of the state is written on one stream and read on the other.
+TEST_P(CudaHybridDepths, StreamsAreTheSameWithPrefillBeside) {
+  const Streams want = alone();
+  device::LoadOptions load = test::small_load(4);
+  load.prefill_stream = true;
+  RuntimeOptions options;
+  options.step_tokens = 11;
+  options.streams = 3;
+  std::uint64_t prefill_steps = 0;
+  test::Beside beside;
+  beside.after = [&](std::size_t, CudaRuntime& on) { prefill_steps = on.runtime->metrics().scheduler.prefill_steps; };
+  expect_same(want, test::run(GetParam(), 2, requests, load, options, beside, model));
+  EXPECT_GT(prefill_steps, requests.size());
+}
+
 // The ids that the host gives, too, and whoever made the reference: up to where that is nearly undecided and ours differs.
 TEST_P(CudaHybridDepths, IdsAreTheReferences) {
   std::vector<golden::Case> cases = golden::read_cases(std::string(kHybrid) + "/golden.json");
@@ -73,8 +88,9 @@ TEST_F(CudaHybrid, PreemptedRequestsComeBack) {
   const Streams want = alone();
   device::LoadOptions load = test::small_load(2);
   load.kv_blocks = 5;
-  for (const std::uint32_t streams : {0u, 1u, 2u}) {
+  for (const std::uint32_t streams : {0u, 1u, 2u, 3u}) {
     RuntimeOptions options;
+    load.prefill_stream = streams == 3;
     if (streams != 0) {
       options = test::spilling("hybrid" + std::to_string(streams));
       options.streams = streams;

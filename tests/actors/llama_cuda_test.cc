@@ -160,7 +160,6 @@ class PrefillCudaFault : public test::CudaFault {
  protected:
   PrefillCudaFault() { prefill_stream = true; }
 };
-
 TEST_P(PrefillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
 
 INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault, testing::Combine(testing::ValuesIn(test::kCopyCalls), testing::Bool()), test::cell_name);

@@ -163,8 +163,9 @@ void* Pinned::alloc(std::size_t bytes) {
 Pinned::Area* Pinned::find(const void* ptr, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(ptr);
   for (std::size_t i = 0; i < n_areas.load(); ++i) {
-    const std::uintptr_t base = areas[i].base.load();
-    if (address >= base && address + bytes <= base + std::max<std::size_t>(areas[i].bytes, 1)) return &areas[i];
+    const std::uintptr_t base = areas[i].base.load(), end = base + std::max<std::size_t>(areas[i].bytes, 1);
+    // Not from its end on: the next area may begin there.
+    if (address >= base && address < end && address + bytes <= end) return &areas[i];
   }
   return nullptr;
 }

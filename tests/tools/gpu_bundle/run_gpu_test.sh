@@ -47,7 +47,7 @@ says() { printf '%s\n' "$summary" | grep -q "$@" || wrong "the summary does not 
 verdicts() { printf '%s\n' "$summary" | grep -c "$1"; }
 
 run well 0
-[ "$(verdicts ' passed (')" -eq 18 ] || wrong "not 18 parts passed"
+[ "$(verdicts ' passed (')" -eq 19 ] || wrong "not 19 parts passed"
 [ "$(grep -c '^sanitizer' "$CALLS")" -eq 2 ] || wrong "the sanitizer did not run twice"
 grep -q '^gpu_bench make-model llama-1b' "$CALLS" || wrong "no model was made"
 
@@ -64,7 +64,7 @@ grep -q '^it hangs' "$report" || wrong "what a part that was ended had said is n
 
 run no_gpu 3
 says '^the host device: a model answers  *passed'
-[ "$(verdicts ' not run: no GPU (')" -eq 11 ] || wrong "not 11 parts say that there is no GPU"
+[ "$(verdicts ' not run: no GPU (')" -eq 12 ] || wrong "not 12 parts say that there is no GPU"
 [ "$(verdicts ' left out: no GPU')" -eq 5 ] || wrong "not 5 parts are left out"
 says '^no GPU: troupe: cuda:0 cannot be used: there is none'
 grep -q '^gpu_bench\|^sanitizer' "$CALLS" && wrong "something ran in vain"
