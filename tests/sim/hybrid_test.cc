@@ -76,7 +76,7 @@ TEST(Hybrid, RestoringTheNewestInsteadOfTheSettledVersionIsFound) {
 
 TEST(Hybrid, GivingVersionsBackAtTheFinishIsFound) {
   std::string violation;
-  EXPECT_NE(found(RouterFault::states_at_finish, 500, violation), 0u);
+  EXPECT_NE(found(RouterFault::states_at_finish, 1000, violation), 0u);
   std::printf("%s\n", violation.c_str());
 }
 

@@ -202,7 +202,7 @@ class TraceControls : public testing::TestWithParam<Control> {};
 
 TEST_P(TraceControls, TheCheckNamesTheRule) {
   std::uint64_t found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found == 0; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 1000 && found == 0; ++seed) {
     const Outcome outcome = recorded(seed, GetParam().faults, GetParam().life);
     if (outcome.recording.empty()) continue;
     const auto checked = trace::check(parsed(outcome.recording));
@@ -211,7 +211,7 @@ TEST_P(TraceControls, TheCheckNamesTheRule) {
     found = seed;
     std::printf("seed %llu: %s: %s\n", static_cast<unsigned long long>(seed), GetParam().rule, checked.value().finding->what.c_str());
   }
-  EXPECT_NE(found, 0u) << "within 300 seeds";
+  EXPECT_NE(found, 0u) << "within 1000 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TraceControls, testing::ValuesIn(kControls), [](const auto& info) { return info.param.name; });

@@ -63,7 +63,7 @@ Life live(fake_cuda::Call call) {
   DevicePtr memory = 0;
   Graph graph = 0;
   for (Stream& s : streams) {
-    if (auto r = d.create_stream(); is.ok(r)) s = r.value();
+    if (auto r = d.create_stream(&s == streams ? StreamPriority::high : StreamPriority::normal); is.ok(r)) s = r.value();
   }
   for (Event& e : events) {
     if (auto r = d.create_event(); is.ok(r)) e = r.value();
