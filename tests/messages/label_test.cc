@@ -176,9 +176,9 @@ TEST(Label, MessagesOfTheDevice) {
   EXPECT_EQ(label(CopyDone{kCtx, {1, 9}, 1, {}}), "CopyDone t1.9 place=1 ok");
   EXPECT_EQ(label(RecordEvent{kCtx, {1, 9}, 1, 8}), "RecordEvent t1.9 place=1");
   EXPECT_EQ(label(EventRecorded{kCtx, {1, 9}, 1, {}}), "EventRecorded t1.9 place=1 ok");
-  EXPECT_EQ(label(piece()), "s1.5 blocks 1+4/7");
-  EXPECT_EQ(label(WriteState{kCtx, piece()}), "WriteState s1.5 blocks 1+4/7");
-  EXPECT_EQ(label(ReadState{kCtx, piece()}), "ReadState s1.5 blocks 1+4/7");
+  EXPECT_EQ(label(piece()), "s1.5 blocks 1+4/10");
+  EXPECT_EQ(label(WriteState{kCtx, piece()}), "WriteState s1.5 blocks 1+4/10");
+  EXPECT_EQ(label(ReadState{kCtx, piece()}), "ReadState s1.5 blocks 1+4/10");
   EXPECT_EQ(label(StateWritten{kCtx, 1, kSeq, {}}), "StateWritten s1.5 ok");
   EXPECT_EQ(label(StateRead{kCtx, 1, kSeq, {ErrorCode::bad_file, "x"}}), "StateRead s1.5 bad_file: x");
   EXPECT_EQ(label(DropState{kCtx, kSeq}), "DropState s1.5");
