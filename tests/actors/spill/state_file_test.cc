@@ -14,21 +14,23 @@ StateHeader header() {
   h.positions = 40;
   h.first_block = 1;
   h.n_blocks = 2;
+  h.n_parts = 3;
   h.block_size = 16;
   h.block_bytes = 128;
   h.model = 0xFEDCBA9876543210u;
   h.payload_crc = 0xCBF43926u;
   return h;
 }
-constexpr std::uint64_t kFileBytes = kStateHeaderBytes + 256;
+constexpr std::uint64_t kFileBytes = kStateHeaderBytes + 640;
 
 TEST(StateFile, TheBytesAreAsTheHeaderSays) {
   const StateHeaderBytes b = encode(header());
   const auto u8 = [&](std::size_t at) { return std::to_integer<unsigned>(b[at]); };
   EXPECT_EQ(std::memcmp(b.data(), "TRPSTATE", 8), 0);
-  EXPECT_EQ(u8(8), 1u);
+  EXPECT_EQ(u8(8), 2u);
   EXPECT_EQ(u8(12), 80u);
   EXPECT_EQ(u8(16), 3u);
+  EXPECT_EQ(u8(20), 3u);
   EXPECT_EQ(u8(24), 0xABu);
   EXPECT_EQ(u8(29), 0x01u);
   EXPECT_EQ(u8(32), 40u);
@@ -36,7 +38,7 @@ TEST(StateFile, TheBytesAreAsTheHeaderSays) {
   EXPECT_EQ(u8(40), 2u);
   EXPECT_EQ(u8(44), 16u);
   EXPECT_EQ(u8(48), 128u);
-  EXPECT_EQ(u8(57), 1u) << "256 bytes of payload";
+  EXPECT_EQ(u8(57), 2u) << "640 bytes of payload";
   EXPECT_EQ(u8(64), 0x10u);
   EXPECT_EQ(u8(75), 0xCBu);
 }
