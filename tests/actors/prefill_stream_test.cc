@@ -70,7 +70,9 @@ class PrefillStream : public testing::TestWithParam<std::uint32_t> {};
 TEST_P(PrefillStream, TheTokensAreThoseOfOneStream) {
   const auto want = one_stream();
   for (const auto& [client, tokens] : want) {
-    if (client % 4 != 0) EXPECT_EQ(tokens, test::expected(request(client, script()), script())) << client;
+    if (client % 4 != 0) {
+      EXPECT_EQ(tokens, test::expected(request(client, script()), script())) << client;
+    }
   }
   RuntimeOptions o = options(GetParam());
   o.trace.file = testing::TempDir() + "/prefill" + std::to_string(GetParam()) + ".trace";

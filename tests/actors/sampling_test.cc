@@ -148,7 +148,9 @@ TEST_P(DeviceSampling, StreamsAreThoseOfTheHost) {
   expect_same(got);
   EXPECT_EQ(got.stats.host_chosen, 0u);
   EXPECT_GT(got.stats.device_sampled, 500u);
-  if (GetParam() > 1) EXPECT_GT(static_cast<double>(got.stats.steps_ahead), 0.8 * static_cast<double>(got.stats.decode_steps));
+  if (GetParam() > 1) {
+    EXPECT_GT(static_cast<double>(got.stats.steps_ahead), 0.8 * static_cast<double>(got.stats.decode_steps));
+  }
 }
 
 TEST_P(DeviceSampling, PreemptedRequestsComeBackAsTheyWere) {

@@ -44,7 +44,7 @@ inline StepPlan plan() {
   masked.mask = {2, 17};
   masked.adapter = {3, 1};
   masked.readback = RowReadback::logits;
-  return {.ticket = kTicket, .effects = {Commit{kSeq, 1, 12}, ReleaseSeq{{1, 6}}}, .rows = {fed_row(), masked}, .tokens = {5, 6}};
+  return {.ticket = kTicket, .effects = {Commit{kSeq, 1, 12}, ReleaseSeq{{1, 6}}}, .rows = {fed_row(), masked}, .tokens = {5, 6}, .samples = {}, .biases = {}};
 }
 inline LaunchedStep launched() {
   DeviceRow fed;
@@ -61,17 +61,17 @@ inline LaunchedStep launched() {
   chunk.n_tokens = 2;
   chunk.wants_token = false;
   return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
-          .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}};
+          .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}, .samples = {}, .biases = {}};
 }
 inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8, .state_parts = 9}; }
 inline StatePiece piece() {
   return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .n_parts = 3, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
 }
 inline StepResult result() {
-  return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}};
+  return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}, .logprobs = {}, .best = {}};
 }
 inline StepResult failed_result() {
-  return {.ticket = kTicket, .error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "gone"}, .rows = {}, .logits = {}};
+  return {.ticket = kTicket, .error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "gone"}, .rows = {}, .logits = {}, .logprobs = {}, .best = {}};
 }
 inline SampleBatch sample_batch() {
   return {.ticket = kTicket, .logits = {nullptr, 1, 100},

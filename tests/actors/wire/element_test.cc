@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "messages/protocol.h"
+
 namespace troupe::actors {
 namespace {
 
