@@ -142,7 +142,9 @@ TEST(Replicas, WhateverIsLostTheStreamsAreThoseOfAnUndisturbedRun) {
     EXPECT_EQ(record.text, calm[client].text) << client;
     EXPECT_EQ(record.finish->reason, calm[client].finish->reason) << client;
     EXPECT_EQ(record.finish->usage.completion_tokens, calm[client].finish->usage.completion_tokens) << client;
-    if (const auto seed = request(client).sampling.seed) EXPECT_EQ(record.finish->seed, *seed) << client;
+    if (const auto seed = request(client).sampling.seed) {
+      EXPECT_EQ(record.finish->seed, *seed) << client;
+    }
     EXPECT_EQ(record.wrong, "") << client;
   }
   EXPECT_GE(rig.lives->openings(0) + rig.lives->openings(1), 4u);

@@ -185,7 +185,9 @@ TEST(CudaSampleFeed, NoRowMattersToAnother) {
     const Step alone = run(one);
     const std::uint32_t r = all.samples[i].row, k = all.samples[i].logprobs_row;
     EXPECT_EQ(std::memcmp(&alone.cells[r], &together.cells[r], sizeof(Cell)), 0);
-    if (k != kNone) EXPECT_EQ(std::memcmp(&alone.logprobs[k], &together.logprobs[k], sizeof(RowLogprobs)), 0);
+    if (k != kNone) {
+      EXPECT_EQ(std::memcmp(&alone.logprobs[k], &together.logprobs[k], sizeof(RowLogprobs)), 0);
+    }
   }
 }
 
