@@ -12,6 +12,20 @@ namespace {
 
 constexpr std::size_t kAreaBytes = 8u << 20;
 
+// Of what goes on whatever fails.
+class FirstError {
+ public:
+  bool well(Result<void> done) {
+    const bool is = done.has_value();
+    if (!is && result_) result_ = std::move(done);
+    return is;
+  }
+  const Result<void>& result() const { return result_; }
+
+ private:
+  Result<void> result_ = success();
+};
+
 class Upload {
  public:
   Upload(Driver& driver, std::size_t total) : driver_(driver), area_bytes_(std::clamp<std::size_t>(total, 64, kAreaBytes)) {}
@@ -58,22 +72,17 @@ class Upload {
 
   // Waits, and gives everything back that the driver takes. Called again: what was left.
   Result<void> close() {
-    Result<void> first = success();
-    const auto keep = [&](Result<void> done) {
-      const bool well = done.has_value();
-      if (!well && first) first = std::move(done);
-      return well;
-    };
+    FirstError first;
     if (copies_) {
-      if (!keep(wait())) return first;
+      if (!first.well(wait())) return first.result();
       copies_ = false;
     }
     for (Area& area : areas_) {
-      if (area.event != 0 && keep(driver_.destroy_event(area.event))) area.event = 0;
-      if (area.memory != nullptr && keep(driver_.free_host_pinned(area.memory, area_bytes_))) area.memory = nullptr;
+      if (area.event != 0 && first.well(driver_.destroy_event(area.event))) area.event = 0;
+      if (area.memory != nullptr && first.well(driver_.free_host_pinned(area.memory, area_bytes_))) area.memory = nullptr;
     }
-    if (stream_ != 0 && keep(driver_.destroy_stream(stream_))) stream_ = 0;
-    return first;
+    if (stream_ != 0 && first.well(driver_.destroy_stream(stream_))) stream_ = 0;
+    return first.result();
   }
 
  private:
@@ -144,17 +153,12 @@ class Download {
 
   // Gives everything back that the driver takes. Called again: what was left.
   Result<void> close() {
-    Result<void> first = success();
-    const auto keep = [&](Result<void> done) {
-      const bool well = done.has_value();
-      if (!well && first) first = std::move(done);
-      return well;
-    };
-    if (copying_ && !keep(wait())) return first;
-    if (event_ != 0 && keep(driver_.destroy_event(event_))) event_ = 0;
-    if (memory_ != nullptr && keep(driver_.free_host_pinned(memory_, area_bytes_))) memory_ = nullptr;
-    if (stream_ != 0 && keep(driver_.destroy_stream(stream_))) stream_ = 0;
-    return first;
+    FirstError first;
+    if (copying_ && !first.well(wait())) return first.result();
+    if (event_ != 0 && first.well(driver_.destroy_event(event_))) event_ = 0;
+    if (memory_ != nullptr && first.well(driver_.free_host_pinned(memory_, area_bytes_))) memory_ = nullptr;
+    if (stream_ != 0 && first.well(driver_.destroy_stream(stream_))) stream_ = 0;
+    return first.result();
   }
 
  private:
