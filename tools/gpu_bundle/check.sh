@@ -23,8 +23,9 @@ fail() { say "$*"; cat "$report" "$work/out" >&2; exit 1; }
 [ "$rc" -eq 3 ] || fail "exit status $rc, not 3"
 [ "$(grep -c '^no GPU: .*cuda:0 cannot be used: this machine has no NVIDIA driver.*--device host:0$' "$report")" -eq 2 ] || fail "no line says why"
 grep -q '^the host device: a model answers  *passed' "$report" || fail "the program did not run"
+begun=$(grep '^== ' "$report" | grep -c -v '^== summary')
 parts=$(sed -n '/^== summary/,$p' "$report" | grep -c -e ' passed ' -e ' not run: no GPU' -e ' left out: ')
-[ "$parts" -eq 15 ] || fail "$parts parts in the summary, not 15"
+[ "$begun" -gt 0 ] && [ "$parts" -eq "$begun" ] || fail "$begun parts were begun, and $parts have a verdict without a GPU"
 ! grep -q -e 'FAILED, ' -e 'did not end' "$report" || fail "a part failed"
 # ICU without its data (icu_stub.c) still composes: an e and an acute are one letter's ids.
 ids() {
