@@ -27,6 +27,18 @@ constexpr unsigned kMaxThreads = 1024;
 
 struct Abort {};  // unwinds a thread of a launch that failed
 
+// The memory of a stack may be anything once it is given back: the marks of frames that never returned go with it.
+struct Stacks {
+  ctx::protected_fixedsize_stack pages{kStackBytes};
+  ctx::stack_context allocate() { return pages.allocate(); }
+  void deallocate(ctx::stack_context& stack) noexcept {
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(static_cast<const char*>(stack.sp) - kStackBytes, kStackBytes);
+#endif
+    pages.deallocate(stack);
+  }
+};
+
 std::string place(const char* operation, const Where& w) {
   return std::string(operation) + " (" + w.file + ":" + std::to_string(w.line) + ")";
 }
@@ -140,13 +152,9 @@ void Machine::State::make_lanes() {
     Lane& l = *lane;
     l.machine = this;
     l.linear = static_cast<unsigned>(lanes.size());
-    ctx::protected_fixedsize_stack stacks(kStackBytes);
+    Stacks stacks;
     const ctx::stack_context stack = stacks.allocate();
     l.stack_bottom = static_cast<const char*>(stack.sp) - kStackBytes;
-#if defined(__SANITIZE_ADDRESS__)
-    // A stack that lay at this address before left the marks of frames that never returned.
-    __asan_unpoison_memory_region(l.stack_bottom, kStackBytes);
-#endif
     // Stacks begin at different lines of their pages, so that they do not share a few sets of the CPU's cache.
     const std::size_t skip = l.linear % 64 * kStackStep;
     l.fiber = ctx::fiber(std::allocator_arg, ctx::preallocated(static_cast<char*>(stack.sp) - skip, stack.size - skip, stack), stacks,

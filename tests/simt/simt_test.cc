@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "tests/simt/cuda_names.h"
 
@@ -240,6 +245,24 @@ TEST(SimtFaults, TheMachineGoesOnAfterOne) {
     EXPECT_EQ(n, 192);
   }
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+// Else whatever is mapped there next is taken for a dead frame.
+TEST(Simt, StacksAreGivenBackWithoutMarks) {
+  char* frame = nullptr;
+  {
+    Machine m(1);
+    m.launch({1}, {1}, [&] {
+      volatile char local[64] = {};
+      frame = const_cast<char*>(local);
+      __syncthreads();
+    });
+  }
+  // The rest of its page is the stack's, too: stacks end with a page.
+  char* end = frame + 4096 - reinterpret_cast<std::uintptr_t>(frame) % 4096;
+  EXPECT_EQ(__asan_region_is_poisoned(frame - 4096, static_cast<std::size_t>(end - frame) + 4096), nullptr);
+}
+#endif
 
 }  // namespace
 }  // namespace troupe::simt
