@@ -101,13 +101,38 @@ TEST_F(CudaHybrid, PreemptedRequestsComeBack) {
     expect_same(want, on.wait());
     const RuntimeMetrics m = on.runtime->metrics();
     EXPECT_GT(m.scheduler.preemptions, 0u);
-    // With prefill beside, it may give way before it has settled enough to be saved.
+    // With prefill beside, it may give way before it has settled enough to be saved (AStateComesBackBesidePrefill).
     if (streams != 3) {
       EXPECT_EQ(m.scheduler.restores > 0, streams != 0);
     }
     EXPECT_EQ(m.scheduler.spill_failures + m.scheduler.restore_failures, 0u);
     (void)on.finish();
   }
+}
+
+// Here the second one is behind its prompt when the first one, whose answer is long, needs its blocks: two prompts of three and two
+// blocks, of six, and answers that need two and one more.
+TEST_F(CudaHybrid, AStateComesBackBesidePrefill) {
+  requests = {request(7), request(5)};
+  requests[0].stop.max_tokens = 40;
+  requests[1].stop.max_tokens = 12;
+  const Streams want = alone();
+  device::LoadOptions load = test::small_load(2);
+  load.kv_blocks = 6;
+  load.prefill_stream = true;
+  RuntimeOptions options = test::spilling("beside");
+  options.streams = 3;
+  CudaRuntime on(kHybrid, load, options);
+  ASSERT_TRUE(on.started()) << on.error().what;
+  for (const Request& r : requests) {
+    ASSERT_TRUE(on.submit(r));
+    on.clients.wait_tokens(r.client, 1);
+  }
+  expect_same(want, on.wait());
+  const RuntimeMetrics m = on.runtime->metrics();
+  EXPECT_GT(m.scheduler.restores, 0u);
+  EXPECT_EQ(m.scheduler.spill_failures + m.scheduler.restore_failures, 0u);
+  (void)on.finish();
 }
 
 // A second request computes only what is behind the snapshot that the first one left, and gives what it gives where nobody was before it.
