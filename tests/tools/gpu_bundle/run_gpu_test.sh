@@ -24,7 +24,12 @@ case "$SCENARIO $name $*" in
   *) echo "output of $name" ;;
 esac
 SH
-printf '#!/bin/sh\necho "sanitizer $*" >>"$CALLS"\n' >"$TEST_TMPDIR/path/compute-sanitizer"
+# It starts what it watches.
+cat >"$TEST_TMPDIR/path/compute-sanitizer" <<'SH'
+#!/bin/sh
+echo "sanitizer $*" >>"$CALLS"
+case "$SCENARIO $*" in trouble*memcheck*) sleep 100 & echo $! >"$CALLS.watched"; wait ;; esac
+SH
 chmod 755 "$bundle/run-gpu" "$bundle/lib/ld-linux-x86-64.so.2" "$TEST_TMPDIR/path/compute-sanitizer"
 
 failed=0
@@ -58,7 +63,9 @@ says '^equivalence tests  *FAILED, exit status 0, but no test has that name'
 says '^verify, depth 1 against depth 3  *FAILED, exit status 3'
 says '^verify, depth 1 against depth 4  *passed'
 says '^benchmarks  *FAILED, exit status 3'
+says '^compute-sanitizer, memcheck  *did not end within 3 s'
 says '^compute-sanitizer, racecheck  *passed'
+kill -0 "$(cat "$CALLS.watched")" 2>/dev/null && wrong "what the sanitizer started is still there"
 grep -q '^\[  FAILED  \] Some.Test' "$report" || wrong "what failed is not in the report"
 grep -q '^it hangs' "$report" || wrong "what a part that was ended had said is not in the report"
 
