@@ -5,9 +5,8 @@
 #include <thread>
 
 #include "device/cuda/driver.h"
+#include "tests/actors/cuda_fault.h"
 #include "tests/actors/polling_driver.h"
-#include "tests/actors/rig.h"
-#include "tests/fake_cuda/fixture.h"
 
 namespace troupe {
 namespace {
@@ -119,6 +118,31 @@ TEST_P(Cuda, AStepThatHangsForAWhile) {
   EXPECT_TRUE(stopped) << stopped.error().what;
 }
 
+// While a kernel hangs, a cancel, a deadline and the figure that says how long nothing has settled go on, and nobody waits in CUDA.
+TEST_P(Cuda, CancelDeadlineAndHealthGoOnBesideAKernelThatHangs) {
+  script.faults = {{ScriptedFault::Kind::hang_step, 20}};
+  options.step_timeout = 300s;
+  Rig rig = make_rig(options, script, cuda());
+  const auto ask = [&](std::uint64_t client) { return make_request(client, 4, 300, script); };
+  for (std::uint64_t client = 1; client <= 4; ++client) {
+    Request r = ask(client);
+    if (client == 4) r.deadline = 1'000'000'000;
+    ASSERT_TRUE(rig.runtime->submit(r, rig.clients->callback(client)));
+  }
+  while (rig.runtime->metrics().since_last_settled < 100'000'000) std::this_thread::sleep_for(5ms);
+  const auto before = rig.runtime->metrics().since_last_settled;
+  (void)rig.runtime->cancel(1);
+  rig.clients->wait_ended(2);
+  EXPECT_EQ(rig.clients->record(1).finish->reason, FinishReason::cancelled);
+  EXPECT_EQ(rig.clients->record(4).finish->reason, FinishReason::deadline);
+  EXPECT_GT(rig.runtime->metrics().since_last_settled, before);
+  EXPECT_EQ(fake_cuda::calls(Call::cudaEventSynchronize), 0u);
+  rig.model->release();
+  rig.clients->wait_ended(4);
+  for (const std::uint64_t client : {2, 3}) EXPECT_EQ(rig.clients->record(client).tokens, expected(ask(client), script));
+  EXPECT_TRUE(rig.runtime->stop());
+}
+
 // The error comes from the device itself, some steps into the run.
 TEST_P(Cuda, ALostDeviceEndsEveryRequestAndIsCounted) {
   Rig rig = make_rig(options, script, cuda());
@@ -181,10 +205,9 @@ TEST(CudaControl, AnEventThatLeaksIsCaught) {
 using Cell = std::tuple<Call, bool, std::uint32_t>;  // the call, sticky, depth
 class CudaFault : public testing::TestWithParam<Cell> {};
 
-void live(const device::ScriptedOptions& script, std::uint32_t depth, bool sticky, const fake_cuda::Fault* at_start,
-          const fake_cuda::Fault* later) {
+void live(const device::ScriptedOptions& script, std::uint32_t depth, const fake_cuda::Fault& fault, bool at_start) {
   fake_cuda::reset({.devices = 2});
-  if (at_start != nullptr) fake_cuda::inject(*at_start);
+  if (at_start) fake_cuda::inject(fault);
   auto driver = device::make_cuda_driver({.index = 1});
   if (!driver) return;
   auto model = device::ScriptedModel::load(*driver.value(), script);
@@ -193,30 +216,17 @@ void live(const device::ScriptedOptions& script, std::uint32_t depth, bool stick
   options.depth = depth;
   auto runtime = Runtime::start(options, std::move(driver.value()), std::move(model.value()));
   if (!runtime) return;
-  if (later != nullptr) fake_cuda::inject(*later);
+  if (!at_start) fake_cuda::inject(fault);
   test::Clients clients;
   std::size_t accepted = 0;
   for (std::uint64_t client = 1; client <= 4; ++client) {
     accepted += runtime.value()->submit(make_request(client, 4, 20, script), clients.callback(client)) ? 1 : 0;
   }
   clients.wait_ended(accepted);
-  for (const auto& [client, record] : clients.all()) {
-    EXPECT_EQ(record.wrong, "");
-    std::vector<Token> tokens = expected(make_request(client, 4, 20, script), script);
-    if (record.finish->reason == FinishReason::error) {
-      EXPECT_TRUE(record.finish->error.code == ErrorCode::device_lost || record.finish->error.code == ErrorCode::device_failed)
-          << record.finish->error.what;
-      tokens.resize(record.tokens.size());
-    }
-    EXPECT_EQ(record.tokens, tokens);
-  }
-  const auto stopped = runtime.value()->stop();
-  if (!stopped && sticky) {
-    EXPECT_EQ(stopped.error().code, ErrorCode::device_lost) << stopped.error().what;
-    EXPECT_NE(stopped.error().what.find("abandoned"), std::string::npos) << stopped.error().what;
-  } else if (!stopped) {
-    EXPECT_NE(stopped.error().what.find("not given back"), std::string::npos) << stopped.error().what;
-  }
+  const test::CudaLife life{fault, !at_start};
+  for (const auto& [client, record] : clients.all()) life.expect_ended(record, expected(make_request(client, 4, 20, script), script));
+  const bool met = fake_cuda::faults_waiting() == 0;
+  life.expect_stopped(runtime.value()->stop(), met);
 }
 
 TEST_P(CudaFault, EndsEverythingOnce) {
@@ -235,10 +245,10 @@ TEST_P(CudaFault, EndsEverythingOnce) {
   for (const std::uint64_t nth : {1, 2, 5}) {
     SCOPED_TRACE("time " + std::to_string(nth));
     const fake_cuda::Fault fault{.call = call, .nth = nth, .error = error, .sticky = sticky};
-    live(script, depth, sticky, &fault, nullptr);
-    check();
-    live(script, depth, sticky, nullptr, &fault);
-    check();
+    for (const bool at_start : {true, false}) {
+      live(script, depth, fault, at_start);
+      check();
+    }
   }
 }
 

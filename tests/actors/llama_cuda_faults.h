@@ -6,8 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/actors/cuda_fault.h"
 #include "tests/actors/llama_cuda_workload.h"
-#include "tests/fake_cuda/fixture.h"
 
 namespace troupe::test {
 
@@ -82,6 +82,7 @@ class CudaFault : public testing::TestWithParam<Cell> {
   // Whether the call came that was to fail.
   bool live(const fake_cuda::Fault& fault, bool at_start) {
     const Streams& want = undisturbed();
+    const CudaLife expected{fault, !at_start};
     fake_cuda::reset();
     if (at_start) fake_cuda::inject(fault);
     {
@@ -95,30 +96,16 @@ class CudaFault : public testing::TestWithParam<Cell> {
         if (!at_start) fake_cuda::inject(fault);
         for (const Request& r : requests()) (void)on.submit(r);
         on.clients.wait_ended(on.taken());
-        for (const auto& [client, record] : on.clients.all()) {
-          EXPECT_EQ(record.wrong, "");
-          std::vector<Token> tokens = want.at(client);
-          if (record.finish->reason == FinishReason::error) {
-            EXPECT_TRUE(record.finish->error.code == ErrorCode::device_lost || record.finish->error.code == ErrorCode::device_failed)
-                << record.finish->error.what;
-            tokens.resize(record.tokens.size());
-          }
-          EXPECT_EQ(record.tokens, tokens) << client;
-        }
-        const auto stopped = on.runtime->stop();
-        if (!stopped && fault.sticky) {
-          EXPECT_EQ(stopped.error().code, ErrorCode::device_lost) << stopped.error().what;
-          EXPECT_NE(stopped.error().what.find("abandoned"), std::string::npos) << stopped.error().what;
-        } else if (!stopped) {
-          EXPECT_NE(stopped.error().what.find("not given back"), std::string::npos) << stopped.error().what;
-        }
+        for (const auto& [client, record] : on.clients.all()) expected.expect_ended(record, want.at(client));
+        const bool met = fake_cuda::faults_waiting() == 0;
+        expected.expect_stopped(on.runtime->stop(), met);
       } else {
         EXPECT_TRUE(on.error().code == ErrorCode::device_lost || on.error().code == ErrorCode::device_failed ||
                     on.error().code == ErrorCode::unsupported)
             << on.error().what;
       }
     }
-    const bool met = fake_cuda::calls(fault.call) >= fault.nth;
+    const bool met = fake_cuda::faults_waiting() == 0;
     for (const std::string& report : fake_cuda::take_reports()) ADD_FAILURE() << report;
     if (!fault.sticky) {
       for (const std::string& leak : fake_cuda::leaks()) ADD_FAILURE() << leak;

@@ -300,8 +300,12 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
       }
       case DriverCall::event_query:
         return code_of(driver->event_query(event));
-      case DriverCall::stream_wait_event:
-        return code_of(driver->stream_wait_event(stream, event));
+      case DriverCall::stream_wait_event: {
+        EXPECT_FALSE(driver->record_event(event, stream).has_error());
+        auto done = driver->stream_wait_event(stream, event);
+        EXPECT_FALSE(driver->event_synchronize(event).has_error());
+        return code_of(done);
+      }
       case DriverCall::copy_h2d:
         return code_of(driver->copy_h2d_async(address, host, 1, stream));
       case DriverCall::copy_d2h:

@@ -3,7 +3,7 @@
 //
 // It is stricter than NVIDIA's: what CUDA would let pass and what then goes wrong now and then on a GPU is reported,
 // each time with a sentence that names the call:
-//   - a stream wait on an event that was never recorded (it waits for nothing);
+//   - a stream wait on an event that was never recorded, or not again since the stream waited for it (it waits for nothing);
 //   - a call that a stream capture forbids: from any thread during a global capture, from the capturing thread during a
 //     thread-local one (the capture is then invalid, as CUDA's is);
 //   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
@@ -30,16 +30,17 @@
 
 namespace fake_cuda {
 
-#define FAKE_CUDA_CALLS(X)                                                                                                                \
-  X(cudaGetDeviceCount)                                                                                                                   \
-  X(cudaSetDevice)                                                                                                                        \
-  X(cudaDeviceGetAttribute)                                                                                                               \
-  X(cudaStreamCreateWithFlags)                                                                                                            \
-  X(cudaStreamCreateWithPriority) X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize)    \
-      X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) \
-          X(cudaEventElapsedTime) X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc)              \
-              X(cudaFreeHost) X(cudaLaunchHostFunc) X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate)             \
-                  X(cudaGraphLaunch) X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(kernel_launch)
+#define FAKE_CUDA_CALLS(X)                                                                                                                 \
+  X(cudaGetDeviceCount)                                                                                                                    \
+  X(cudaSetDevice)                                                                                                                         \
+  X(cudaDeviceGetAttribute)                                                                                                                \
+  X(cudaStreamCreateWithFlags)                                                                                                             \
+  X(cudaStreamCreateWithPriority)                                                                                                          \
+  X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)              \
+      X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) \
+          X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
+              X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
+                  X(cudaGraphExecDestroy) X(kernel_launch)
 
 enum class Call : std::uint8_t {
 #define FAKE_CUDA_NAME(name) name,
@@ -73,6 +74,7 @@ void reset(const Options& options = {});
 inline constexpr int kGreatestPriority = -5;
 int priority(cudaStream_t stream);
 void inject(const Fault& fault);
+std::size_t faults_waiting();    // for their call to come
 std::uint64_t calls(Call call);  // since the reset
 
 // What was done wrong since the reset, and not taken yet.

@@ -105,6 +105,21 @@ TEST_F(FakeCuda, TrapUnrecordedEvent) {
   claim_reports("waits for nothing");
 }
 
+TEST_F(FakeCuda, TrapEventNotRecordedAgain) {
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(other, event, 0), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  }
+  EXPECT_TRUE(take_reports().empty());
+  ASSERT_EQ(cudaStreamWaitEvent(other, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  claim_reports("waited for this record before");
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+}
+
 TEST_F(FakeCuda, TrapGlobalCapture) {
   for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
     const bool broken = mode == cudaStreamCaptureModeGlobal;

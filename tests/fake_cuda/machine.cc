@@ -112,7 +112,16 @@ cudaError_t Machine::enqueue(CUstream_st& stream, Work work, const char* call) {
     work.count = ++work.event->recorded;
   }
   if (work.kind == Work::Kind::wait) {
-    for (const auto& [other, until] : work.event->clock) stream.clock[other] = std::max(stream.clock[other], until);
+    bool waits = work.event->clock.empty();  // never recorded: its caller says so
+    for (const auto& [other, until] : work.event->clock) {
+      std::uint64_t& known = stream.clock[other];
+      waits = waits || known < until;
+      known = std::max(known, until);
+    }
+    if (!waits) {
+      report(
+          fmt::format("{}: the stream waited for this record before, so it waits for nothing: send the wait only after the record", call));
+    }
     work.count = work.event->recorded;
   }
   stream.queue.push_back({std::move(work), seq});
@@ -263,6 +272,12 @@ void inject(const Fault& fault) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   m.faults.push_back(fault);
+}
+
+std::size_t faults_waiting() {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  return m.faults.size();
 }
 
 std::uint64_t calls(Call call) {
