@@ -63,6 +63,20 @@ TEST(Program, AWrongCommandLineIsExitStatus2AndSaysWhat) {
   }
 }
 
+TEST(Program, WhatIsForCudaOnlyOrGivesR1UpIsRefusedInASentence) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> refused = {
+      {{"run", "--gemm", "mine", "x"}, "--gemm must be own or cublaslt, and is mine"},
+      {{"run", "--gemm", "cublaslt", "x"}, "--gemm cublaslt is for --device cuda:N"},
+      {{"run", "--streams", "3", "x"}, "--streams 3 is for --device cuda:N"},
+      {{"verify", "--gemm", "cublaslt", "--device", "cuda:0", "x"}, "--gemm cublaslt gives R1 up"}};
+  for (const auto& [args, sentence] : refused) {
+    const Ran ran = run_program("tools/troupe/troupe", args);
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_NE(ran.err.find(sentence), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.out, "");
+  }
+}
+
 TEST(Program, FlagsMayStandBeforeTheCommand) {
   const std::vector<std::vector<std::string>> flags = {{"--flight", "8"}, {"--flight=8"}, {"-m", "x"}, {"--exact"}, {"--spill-limit", "1"}};
   for (std::vector<std::string> args : flags) {
