@@ -9,50 +9,15 @@
 #include <map>
 #include <utility>
 
+#include "kernels/cuda/cublaslt_api.h"
+
 namespace troupe::kernels {
 
 namespace {
 
-// What is used of the library's interface; names, numbers and layouts are its own (cublasLt.h of CUDA 12 and 13).
-using Status = int;  // 0 = success
-using Handle = void*;
-using Desc = void*;    // cublasLtMatmulDesc_t
-using Layout = void*;  // cublasLtMatrixLayout_t
-using Preference = void*;
-constexpr int kR32F = 0, kR16BF = 14;     // cudaDataType
-constexpr int kCompute32F = 68;           // cublasComputeType_t
-constexpr std::int32_t kTransposed = 1;   // cublasOperation_t
-constexpr int kDescTransA = 3;            // cublasLtMatmulDescAttributes_t
-constexpr int kPreferWorkspaceBytes = 1;  // cublasLtMatmulPreferenceAttributes_t
-constexpr int kPreferAlignmentOfA = 5;    // of B, C and D: the next three
-constexpr std::uint32_t kMostAlignment = 256;
-struct Algorithm {
-  std::uint64_t data[8];
-};
-struct Heuristic {
-  Algorithm algorithm;
-  std::size_t workspace;
-  Status state;
-  float waves;
-  int reserved[4];
-};
-static_assert(sizeof(Heuristic) == 96);
+using namespace cublaslt_api;
 
-struct Functions {
-  Status (*create)(Handle*) = nullptr;
-  Status (*destroy)(Handle) = nullptr;
-  Status (*desc_create)(Desc*, int compute, int scale) = nullptr;
-  Status (*desc_destroy)(Desc) = nullptr;
-  Status (*desc_set)(Desc, int attribute, const void* value, std::size_t bytes) = nullptr;
-  Status (*layout_create)(Layout*, int type, std::uint64_t rows, std::uint64_t cols, std::int64_t ld) = nullptr;
-  Status (*layout_destroy)(Layout) = nullptr;
-  Status (*preference_create)(Preference*) = nullptr;
-  Status (*preference_destroy)(Preference) = nullptr;
-  Status (*preference_set)(Preference, int attribute, const void* value, std::size_t bytes) = nullptr;
-  Status (*heuristic)(Handle, Desc, Layout a, Layout b, Layout c, Layout d, Preference, int wanted, Heuristic* found, int* n) = nullptr;
-  Status (*matmul)(Handle, Desc, const void* alpha, const void* a, Layout, const void* b, Layout, const void* beta, const void* c, Layout,
-                   void* d, Layout, const Algorithm*, void* workspace, std::size_t bytes, CudaStream) = nullptr;
-};
+constexpr std::uint32_t kMostAlignment = 256;
 
 // The name of the first function that the library does not have; null: it has all.
 const char* resolve(void* library, Functions& f) {
