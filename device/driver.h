@@ -1,8 +1,9 @@
 // What a backend supplies: threads bound to a device, streams, events, asynchronous copies, page-locked memory,
 // graphs. The host driver (device/host) and the CUDA driver implement it; nothing above calls a vendor API.
 //
-// Threads: create_*/destroy_*/alloc_*/free_* and event_query belong to the device actor; everything that takes a
-// Stream belongs to the stream actor that owns it (R12). Every thread that calls binds its device first.
+// Threads: while a runtime serves, create_*/destroy_*/alloc_*/free_* and event_query belong to the device actor; everything that
+// takes a Stream belongs to the stream actor that owns it (R12). Whoever loads a model or an adapter has a stream, events and memory of
+// its own until it has loaded (device/models/upload.h). Every thread that calls binds its device first.
 // No call here blocks on device work but event_synchronize, which is never called on the control thread.
 // Errors: device_failed = this call failed, the device lives; device_lost = sticky, no later call works.
 #pragma once

@@ -122,6 +122,32 @@ TEST_F(CudaPrefillStream, AStepOfWhichNothingSaysWhenItIsOverEndsTheDevice) {
   }
 }
 
+// While it serves, nobody makes or destroys a stream, an event or memory, and nobody waits in CUDA: what steps and copies need is there
+// from the start.
+TEST(CudaServing, CreatesNothingAndWaitsForNothing) {
+  constexpr Call kNever[] = {
+      Call::cudaStreamCreateWithFlags, Call::cudaStreamDestroy,    Call::cudaStreamSynchronize, Call::cudaEventCreateWithFlags,
+      Call::cudaEventDestroy,          Call::cudaEventSynchronize, Call::cudaHostAlloc,         Call::cudaFreeHost,
+      Call::cudaMallocAsync,           Call::cudaFreeAsync};
+  fake_cuda::reset();
+  RuntimeOptions options = spilling("serving");
+  options.streams = 3;
+  device::LoadOptions load = test::small_load(2);
+  load.kv_blocks = 10;
+  load.prefill_stream = true;
+  CudaRuntime on(kModel, load, options);
+  ASSERT_TRUE(on.started()) << on.error().what;
+  std::vector<std::uint64_t> before;
+  for (const Call call : kNever) before.push_back(fake_cuda::calls(call));
+  for (std::uint64_t client = 1; client <= test::kClients; ++client) ASSERT_TRUE(on.submit(request(client)));
+  (void)on.wait();
+  EXPECT_GT(on.runtime->metrics().scheduler.preemptions, 0u);
+  for (std::size_t i = 0; i < std::size(kNever); ++i) EXPECT_EQ(fake_cuda::calls(kNever[i]), before[i]) << fake_cuda::name(kNever[i]);
+  (void)on.finish();
+  EXPECT_GT(fake_cuda::calls(Call::cudaEventDestroy), 0u);
+  fake_cuda::expect_clean();
+}
+
 // One failed page-locked allocation, and nothing that follows is blamed for it (ninfer PR 45).
 TEST(CudaScenario, PinnedPoison) {
   const std::vector<Request> requests = {request(1), request(3)};
@@ -164,7 +190,8 @@ TEST_P(PrefillCudaFault, EndsEverythingOnce) { all_lives({1, 3}); }
 
 INSTANTIATE_TEST_SUITE_P(Table, SpillCudaFault, testing::Combine(testing::ValuesIn(test::kCopyCalls), testing::Bool()), test::cell_name);
 INSTANTIATE_TEST_SUITE_P(Table, LlamaCudaFault, testing::Combine(testing::ValuesIn(test::kAllCalls), testing::Bool()), test::cell_name);
-INSTANTIATE_TEST_SUITE_P(Table, PrefillCudaFault, testing::Combine(testing::ValuesIn(test::kPrefillCalls), testing::Bool()), test::cell_name);
+INSTANTIATE_TEST_SUITE_P(Table, PrefillCudaFault, testing::Combine(testing::ValuesIn(test::kPrefillCalls), testing::Bool()),
+                         test::cell_name);
 
 }  // namespace
 }  // namespace troupe
