@@ -119,7 +119,6 @@ __device__ inline Word reach(const Weigh& weigh, Word enough, Shared& s) {
     prefix = prefix << bits | s.bucket;
     enough = s.left;
     above = shift;
-    __syncthreads();  // before the sums are cleared
   }
   return prefix;
 }
@@ -170,7 +169,6 @@ __global__ void sample_feed_kernel(const SampleArgs a, float* work, std::uint32_
   std::uint32_t* kept = a.history + std::size_t{row.slot} * a.history_stride;
   for (std::uint32_t p = threadIdx.x; p < s.n_history && p < a.history_stride; p += blockDim.x) kept[p] = a.ids[s.history_begin + p];
   if (a.cells[s.row].status != Status::ok) return;
-  __syncthreads();
   const float* raw = a.logits + static_cast<std::size_t>(row.output) * a.vocab;
   const float* v = raw;
   if (s.penalizes() || s.n_biases != 0 || s.n_bars != 0 || row.mask_a < a.vocab || row.mask_b < a.vocab) {

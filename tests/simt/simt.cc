@@ -71,7 +71,8 @@ struct Machine::State {
   const std::function<void()>* body = nullptr;
   Dim3 grid, block, block_at;
   unsigned threads = 0;
-  std::vector<unsigned> ready;
+  std::vector<unsigned> ready, held;        // held: ready too, and run when nobody else is
+  unsigned slow_begin = 0, slow_end = 0;    // who is held
   unsigned at_warp[kMaxThreads / 32] = {};  // by warp: the lanes that wait there
   std::vector<std::pair<const void*, std::unique_ptr<std::byte[]>>> shared;
   std::string fault;
@@ -86,6 +87,7 @@ struct Machine::State {
     random ^= random << 13, random ^= random >> 7, random ^= random << 17;
     return (random * 0x2545F4914F6CDD1Dull >> 32) * n >> 32;
   }
+  void make_ready(unsigned linear) { (linear >= slow_begin && linear < slow_end ? held : ready).push_back(linear); }
   void resume(Lane& l);
   void leave(Lane& l);
   void suspend(Lane& l) {
@@ -205,7 +207,7 @@ void Machine::State::release_warp(Lane& arrived) {
   for (unsigned i = 0; i < 32; ++i) {
     if ((arrived.mask >> i & 1) == 0) continue;
     lanes[first + i]->mode = Mode::ready;
-    ready.push_back(first + i);
+    make_ready(first + i);
   }
 }
 
@@ -221,7 +223,7 @@ void Machine::State::release_block() {
     }
     any |= l.value;
     l.mode = Mode::ready;
-    ready.push_back(i);
+    make_ready(i);
   }
 }
 
@@ -244,16 +246,22 @@ void Machine::State::run_block() {
   for (auto& s : shared) s.second.reset();
   shared.clear();
   std::fill(std::begin(at_warp), std::end(at_warp), 0u);
-  ready.resize(threads);
-  std::iota(ready.begin(), ready.end(), 0u);
+  // In one block of two all threads are alike. In the others a warp, or a thread, falls behind as far as barriers let it: what chance
+  // would take very long to find.
+  const std::size_t kind = draw(4);
+  const auto slow = static_cast<unsigned>(draw(threads));
+  slow_begin = kind == 0 ? slow / 32 * 32 : slow;
+  slow_end = kind == 0 ? slow_begin + 32 : kind == 1 ? slow + 1 : slow;
+  ready.clear(), held.clear();
   for (unsigned i = 0; i < threads; ++i) {
+    make_ready(i);
     Lane& l = *lanes[i];
     l.mode = Mode::fresh;
     l.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
   }
   unsigned at_block = 0, left = 0;
   while (left < threads) {
-    if (ready.empty()) {
+    if (ready.empty() && held.empty()) {
       if (at_block == threads) {
         at_block = 0;
         release_block();
@@ -262,10 +270,11 @@ void Machine::State::run_block() {
       }
       if (!fault.empty()) return;
     }
-    const std::size_t pick = draw(ready.size());
-    Lane& l = *lanes[ready[pick]];
-    ready[pick] = ready.back();
-    ready.pop_back();
+    std::vector<unsigned>& from = ready.empty() ? held : ready;
+    const std::size_t pick = draw(from.size());
+    Lane& l = *lanes[from[pick]];
+    from[pick] = from.back();
+    from.pop_back();
     l.mode = Mode::ready;
     resume(l);
     switch (l.mode) {
@@ -279,7 +288,7 @@ void Machine::State::run_block() {
         release_warp(l);
         break;
       default:
-        ready.push_back(l.linear);
+        make_ready(l.linear);
     }
     if (!fault.empty()) return;
   }

@@ -1,11 +1,11 @@
 // A small SIMT machine: runs the blocks of a kernel on the CPU, each thread of a block as a fiber, so that the tests run
 // the very .cu sources where there is no GPU. cuda_names.h gives it CUDA's names.
 //
-// A thread runs until it waits (barrier, warp exchange) or passes an atomic; which thread, and which block, runs next is
-// drawn from the seed. So a result that rests on an order which CUDA does not promise differs between seeds. Shared
-// memory starts each block as NaN bytes and every array is an allocation of its own: what is read before it is written
-// shows, and ASan sees what is out of bounds. What CUDA leaves undefined and this machine notices is thrown as Fault:
-// barriers that some threads of a block (or lanes of a warp's mask) never reach, different barriers taken for one,
+// A thread runs until it waits (barrier, warp exchange) or passes an atomic; which thread, and which block, runs next is drawn from the
+// seed; in half of the blocks one warp, or one thread, runs only where nobody else can. So a result that rests on an order which CUDA
+// does not promise differs between seeds. Shared memory starts each block as NaN bytes and every array is an allocation of its own: what
+// is read before it is written shows, and ASan sees what is out of bounds. What CUDA leaves undefined and this machine notices is
+// thrown as Fault: barriers that some threads of a block (or lanes of a warp's mask) never reach, different barriers taken for one,
 // exchanges with a lane outside the mask. Threads of different blocks never run at once; there is no model of caches.
 //
 // Thread: a machine belongs to the thread that launches. ThreadSanitizer knows no fibers (tag tests no_tsan).
