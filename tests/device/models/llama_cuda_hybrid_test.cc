@@ -27,10 +27,6 @@ std::vector<Token> tokens_of(Token seed, std::size_t n) {
   return out;
 }
 
-std::vector<Token> piece(const std::vector<Token>& ids, std::size_t begin, std::size_t end) {
-  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)};
-}
-
 class LlamaCudaHybrid : public fake_cuda::Fixture {};
 
 TEST_F(LlamaCudaHybrid, InfoAndMemorySayHowManyVersionsThereAre) {
@@ -68,32 +64,7 @@ TEST_F(LlamaCudaHybrid, InfoAndMemorySayHowManyVersionsThereAre) {
 TEST_F(LlamaCudaHybrid, AReplayedStepHasTheBitsOfOneThatIsLaunched) {
   CudaRig plain(kPath, small(0)), graphs(kPath, small(), 7);
   const std::vector<std::vector<Token>> ids = {tokens_of(1, 3), tokens_of(2, 1), tokens_of(3, 20), tokens_of(4, 2), tokens_of(5, 1)};
-  std::vector<std::vector<std::vector<float>>> want(ids.size());
-  for (std::uint32_t s = 0; s < ids.size(); ++s) {  // one after the other
-    RigResult r = plain.run({{.slot = s, .position = 0, .ids = ids[s]}});
-    for (std::uint32_t i = 0; i < 5; ++i) {
-      want[s].push_back(r.logits[0]);
-      r = plain.run({{.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .ids = {r.rows[0].id}}});
-    }
-  }
-  // All at once, the long one in three chunks, fed on the device; fewer and fewer rows, so 5, 4, 3, 2, 1 of 8, 4, 4, 2, 1.
-  (void)graphs.run({{.slot = 2, .position = 0, .ids = piece(ids[2], 0, 2), .wants = false}});
-  (void)graphs.run({{.slot = 2, .position = 2, .ids = piece(ids[2], 2, 13), .wants = false}});
-  std::vector<RigRow> rows;
-  for (std::uint32_t s = 0; s < ids.size(); ++s) rows.push_back({.slot = s, .position = 0, .ids = ids[s]});
-  rows[2] = {.slot = 2, .position = 13, .ids = piece(ids[2], 13, 20)};
-  RigResult r = graphs.run(rows);
-  for (std::uint32_t i = 0; i < 5; ++i) {
-    for (std::uint32_t s = 0; s + i < ids.size(); ++s) EXPECT_TRUE(same_bits(r.logits[s], want[s][i])) << s << " " << i;
-    rows.clear();
-    for (std::uint32_t s = 0; s + i < ids.size(); ++s) {
-      rows.push_back(
-          {.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .feed_ring = r.ring, .feed_row = s, .feed_tag = r.tag});
-    }
-    r = graphs.run(rows);
-  }
-  EXPECT_EQ(graphs.figures().captured, 4u) << "8, 4, 2 and 1";
-  EXPECT_EQ(graphs.figures().replayed, 5u);
+  expect_replays_have_the_bits_of_launches(plain, graphs, ids, {2, 13});
   // The sequences that left the batch were not touched since: version 0 of a slot too, which a row that names none might hit.
   for (std::uint32_t s = 1; s < ids.size(); ++s) {
     const std::uint32_t at = static_cast<std::uint32_t>(ids[s].size() + ids.size() - s);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "device/cuda/driver.h"
 #include "device/models/llama_cuda.h"
@@ -24,5 +25,46 @@ class CudaRig : public LlamaRig {
       : LlamaRig(path, options, cuda_driver(), &make_model<LlamaCudaModel>, seed) {}
   GraphFigures figures() { return static_cast<LlamaCudaModel&>(model()).graph_figures(); }
 };
+
+inline std::vector<Token> piece(const std::vector<Token>& ids, std::size_t begin, std::size_t end) {
+  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+// Five prompts in slots 0 to 4 have the same bits in both: one after the other where no graph is kept (`plain`), and all at once, the
+// one of slot 2 in chunks that end where `chunks` says, fed on the device, fewer and fewer rows: 5, 4, 3, 2, 1 of 8, 4, 4, 2, 1.
+// Afterwards position ids[s].size() + 5 - s is slot s' next.
+inline void expect_replays_have_the_bits_of_launches(CudaRig& plain, CudaRig& graphs, const std::vector<std::vector<Token>>& ids,
+                                                     const std::vector<std::size_t>& chunks) {
+  ASSERT_EQ(ids.size(), 5u);
+  const auto end_of = [&](std::uint32_t s) { return static_cast<std::uint32_t>(ids[s].size()); };
+  std::vector<std::vector<std::vector<float>>> want(ids.size());
+  for (std::uint32_t s = 0; s < ids.size(); ++s) {
+    RigResult r = plain.run({{.slot = s, .position = 0, .ids = ids[s]}});
+    for (std::uint32_t i = 0; i < 5; ++i) {
+      want[s].push_back(r.logits[0]);
+      r = plain.run({{.slot = s, .position = end_of(s) + i, .ids = {r.rows[0].id}}});
+    }
+  }
+  EXPECT_EQ(plain.figures().replayed, 0u);
+  std::size_t begin = 0;
+  for (const std::size_t end : chunks) {
+    (void)graphs.run({{.slot = 2, .position = static_cast<std::uint32_t>(begin), .ids = piece(ids[2], begin, end), .wants = false}});
+    begin = end;
+  }
+  std::vector<RigRow> rows;
+  for (std::uint32_t s = 0; s < ids.size(); ++s) rows.push_back({.slot = s, .position = 0, .ids = ids[s]});
+  rows[2] = {.slot = 2, .position = static_cast<std::uint32_t>(begin), .ids = piece(ids[2], begin, ids[2].size())};
+  RigResult r = graphs.run(rows);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    for (std::uint32_t s = 0; s + i < ids.size(); ++s) EXPECT_TRUE(same_bits(r.logits[s], want[s][i])) << s << " " << i;
+    rows.clear();
+    for (std::uint32_t s = 0; s + i < ids.size(); ++s)
+      rows.push_back({.slot = s, .position = end_of(s) + i, .feed_ring = r.ring, .feed_row = s, .feed_tag = r.tag});
+    r = graphs.run(rows);
+  }
+  EXPECT_EQ(graphs.figures().captured, 4u) << "8, 4, 2 and 1";
+  EXPECT_EQ(graphs.figures().replayed, 5u);
+  EXPECT_EQ(graphs.figures().evicted, 0u);
+}
 
 }  // namespace troupe::device

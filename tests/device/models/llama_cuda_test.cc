@@ -114,34 +114,7 @@ TEST_F(LlamaCuda, AReplayedStepHasTheBitsOfOneThatIsLaunched) {
   LlamaOptions launched = small();
   launched.max_graphs = 0;
   CudaRig plain(kPath, launched), graphs(kPath, small(), 7);
-  std::vector<std::vector<Token>> ids = {{5, 6, 7}, {8}, {9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, {3, 3}, {400}};
-  std::vector<std::vector<std::vector<float>>> want(ids.size());
-  for (std::uint32_t s = 0; s < ids.size(); ++s) {  // one after the other
-    RigResult r = plain.run({{.slot = s, .position = 0, .ids = ids[s]}});
-    for (std::uint32_t i = 0; i < 5; ++i) {
-      want[s].push_back(r.logits[0]);
-      r = plain.run({{.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .ids = {r.rows[0].id}}});
-    }
-  }
-  EXPECT_EQ(plain.figures().replayed, 0u);
-  // All at once, the long one in two chunks, fed on the device; fewer and fewer rows, so 5, 4, 3, 2, 1 of 8, 4, 4, 2, 1.
-  (void)graphs.run({{.slot = 2, .position = 0, .ids = {9, 10, 11, 12}, .wants = false}});
-  std::vector<RigRow> rows;
-  for (std::uint32_t s = 0; s < ids.size(); ++s) rows.push_back({.slot = s, .position = 0, .ids = ids[s]});
-  rows[2] = {.slot = 2, .position = 4, .ids = {13, 14, 15, 16, 17, 18}};
-  RigResult r = graphs.run(rows);
-  for (std::uint32_t i = 0; i < 5; ++i) {
-    for (std::uint32_t s = 0; s + i < ids.size(); ++s) EXPECT_TRUE(same_bits(r.logits[s], want[s][i])) << s << " " << i;
-    rows.clear();
-    for (std::uint32_t s = 0; s + i < ids.size(); ++s) {
-      rows.push_back(
-          {.slot = s, .position = static_cast<std::uint32_t>(ids[s].size()) + i, .feed_ring = r.ring, .feed_row = s, .feed_tag = r.tag});
-    }
-    r = graphs.run(rows);
-  }
-  EXPECT_EQ(graphs.figures().captured, 4u) << "8, 4, 2 and 1";
-  EXPECT_EQ(graphs.figures().replayed, 5u);
-  EXPECT_EQ(graphs.figures().evicted, 0u);
+  expect_replays_have_the_bits_of_launches(plain, graphs, {{5, 6, 7}, {8}, {9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, {3, 3}, {400}}, {4});
 }
 
 // The rows that fill a graph up write into no block of the pool.
