@@ -54,7 +54,9 @@ const char* name(Call call);
 struct Options {
   int devices = 1;               // 0: cudaErrorNoDevice
   bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
+  int driver_version = 13000;    // of an earlier major version than the runtime's: likewise
   bool memory_pools = true;
+  int compute_capability = 90;
   bool timed_events = false;            // false: an event that takes the time is reported
   std::size_t device_bytes = 1u << 30;  // of one device
   std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't

@@ -344,8 +344,16 @@ TEST(FakeCudaExit, ALeakAtTheEndFailsTheProcess) {
 
 TEST(FakeCudaExit, AMachineWithoutADriver) {
   reset({.driver_installed = false});
-  int n = 0;
+  int n = -1;
+  EXPECT_EQ(cudaDriverGetVersion(&n), cudaSuccess);
+  EXPECT_EQ(n, 0);
   EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorInsufficientDriver);
+  reset({.driver_version = 12090});
+  EXPECT_EQ(cudaDriverGetVersion(&n), cudaSuccess);
+  EXPECT_EQ(n, 12090);
+  EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorInsufficientDriver);
+  reset({.driver_version = 13020});
+  EXPECT_EQ(cudaGetDeviceCount(&n), cudaSuccess) << "any of the same major version";
   reset({.devices = 0});
   EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorNoDevice);
   reset();
