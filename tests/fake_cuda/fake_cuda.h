@@ -12,7 +12,9 @@
 //   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation;
 //   - an event destroyed, or recorded again, while it is in flight; a stream destroyed with work; a graph destroyed
 //     while a launch of it is in flight; memory freed under a copy; a handle used after its end;
-//   - a CUDA call from inside a host function.
+//   - a CUDA call from inside a host function;
+//   - more host functions queued on a stream than CUDA's own queue holds: there the call waits for the stream, and every other
+//     thread's calls may wait with it.
 // Touching is caught by page protection: the host's view of page-locked memory loses its access rights while copies are
 // in flight, the streams use another view. A touch is caught once, then let through.
 //
@@ -72,6 +74,8 @@ struct Fault {
 
 // Works off the streams, forgets all that is alive, all reports, faults and losses. Not while other threads call.
 void reset(const Options& options = {});
+// CUDA documents no bound. 56 pairs of a host function and an event's record were seen to fit, and the next to wait.
+inline constexpr std::size_t kMostHostFunctions = 32;
 // Of a stream that is alive; lower is served first, and the fake has no preference.
 inline constexpr int kGreatestPriority = -5;
 int priority(cudaStream_t stream);

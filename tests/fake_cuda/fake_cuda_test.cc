@@ -238,6 +238,17 @@ TEST_F(FakeCuda, TrapGraphEvictedInFlight) {
   gate.open();
 }
 
+TEST_F(FakeCuda, TrapMoreHostFunctionsThanCudaQueues) {
+  Gate gate(stream);
+  const auto nothing = [](void*) {};
+  for (std::size_t i = 0; i < kMostHostFunctions; ++i) ASSERT_EQ(cudaLaunchHostFunc(stream, nothing, nullptr), cudaSuccess);
+  EXPECT_TRUE(take_reports().empty());
+  ASSERT_EQ(cudaLaunchHostFunc(stream, nothing, nullptr), cudaSuccess);
+  claim_reports("CUDA's queue may be full");
+  gate.open();
+  finish();
+}
+
 TEST_F(FakeCuda, TrapCallFromAHostFunction) {
   ASSERT_EQ(cudaLaunchHostFunc(
                 stream, [](void* e) { (void)cudaEventQuery(static_cast<cudaEvent_t>(e)); }, event),

@@ -344,6 +344,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userD
   work.kind = Work::Kind::function;
   work.function = fn;
   work.context = userData;
+  const auto queued = std::count_if(stream->queue.begin(), stream->queue.end(),
+                                    [](const CUstream_st::Queued& q) { return q.work.kind == Work::Kind::function; });
+  if (static_cast<std::size_t>(queued) >= fake_cuda::kMostHostFunctions) {
+    e.m.report(
+        fmt::format("cudaLaunchHostFunc: {} host functions are queued on the stream already: CUDA's queue may be full, and the call then "
+                    "waits for the stream",
+                    queued));
+  }
   return Entry::done(e.m.enqueue(*stream, std::move(work), e.name()));
 }
 
