@@ -20,14 +20,19 @@ TEST(Gpu, IsThere) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << "none of these tests ran: " << why;
 }
 
+int status = 0;  // of the process
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  // What static objects hold by now may lie in page-locked memory (gpu_heap.cc), which CUDA may take back before their destructors run:
+  // the process ends between CUDA's own handlers, which are registered later and so come first, and those destructors.
+  std::atexit([] {
+    std::fflush(nullptr);
+    std::_Exit(status);
+  });
   if (!why_no_gpu().empty()) testing::GTEST_FLAG(filter) = "Gpu.IsThere";
-  const int failed = RUN_ALL_TESTS();
-  // Not by way of the static objects' destructors: what they would touch lies in page-locked memory (gpu_heap.cc), which CUDA may have
-  // taken back before them.
-  std::fflush(nullptr);
-  std::_Exit(failed);
+  status = RUN_ALL_TESTS();
+  return status;
 }
