@@ -9,7 +9,8 @@
 //   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
 //   - page-locked memory that the host writes while a copy out of it, or a kernel that reads it, is queued, or touches before
 //     it has seen (by an event, or the stream) that what writes it is complete, or touches after it was freed;
-//   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation;
+//   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation; a kernel that is
+//     given memory that the device does not reach;
 //   - an event destroyed, or recorded again, while it is in flight; a stream destroyed with work; a graph destroyed
 //     while a launch of it is in flight; memory freed under a copy; a handle used after its end;
 //   - a CUDA call from inside a host function;
@@ -98,6 +99,7 @@ void launch(cudaStream_t stream, Kernel kernel);
 struct Touched {
   const void* memory = nullptr;
   bool writes = false;
+  bool in_struct = false;  // a word of one, and perhaps no address: only asked whether it is the host's
 };
 void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel);
 void* device_address(void* of_host);
