@@ -11,8 +11,11 @@
 //   - Copies of memory that is not page-locked are not refused and not asynchronous; nothing here hands such memory out.
 //   - alloc_device waits for the zeroing of the new memory, on a stream of the driver's own, and for nothing else. A
 //     free is ordered on that stream too: what used the memory must have settled (R3).
-//   - enqueue_host_function runs on a thread of CUDA's, which stalls the stream meanwhile: for scripted models and
-//     tests. An error it returns goes to the next event of its stream. A graph cannot hold one.
+//   - enqueue_host_function runs on a thread of CUDA's, which stalls the stream meanwhile, and may stall the host functions of other
+//     streams: for scripted models and tests. An error it returns goes to the next event of its stream. A graph cannot hold one.
+//   - CUDA's own queues are bounded, by numbers that it does not name: about a thousand launches, some tens of host functions. Whoever
+//     enqueues more waits in the call until the device has come further, and calls of other threads may wait with it; so
+//     stream_capacity is small.
 //   - While a stream is captured it takes copies and kernels; events, waits and host functions are device_failed.
 //
 // Errors: a call that fails leaves nothing behind in cudaGetLastError, so that no later launch is blamed for it. A code
@@ -32,15 +35,15 @@
 namespace troupe::device {
 
 struct CudaDriverOptions {
-  std::uint32_t index = 0;               // of the device: "cuda:0"
-  std::uint32_t stream_capacity = 1024;  // host functions queued on one stream
+  std::uint32_t index = 0;             // of the device: "cuda:0"
+  std::uint32_t stream_capacity = 32;  // host functions queued on one stream
   std::uint32_t max_streams = 8;
   std::uint32_t max_events = 1024;
   std::uint32_t max_graphs = 256;
 };
 
-// unsupported: this build has no CUDA, or there is no NVIDIA driver or no such device; the sentence says which, and
-// what to use instead.
+// unsupported: this build has no CUDA, or there is no NVIDIA driver, or no such device, or one of them is too old; the sentence says which,
+// and what to use instead.
 Result<std::unique_ptr<Driver>> make_cuda_driver(const CudaDriverOptions& options = {});
 
 }  // namespace troupe::device

@@ -22,6 +22,7 @@ bool cuda_is_sticky(cudaError_t error) {
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
     case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorUnknown:
       return true;

@@ -9,8 +9,8 @@
 
 namespace troupe::device {
 
-// Binds the calling thread to the device and gives a stream on it. unsupported: no NVIDIA driver, no such device, or one
-// without memory pools; the sentence says which and offers the host.
+// Binds the calling thread to the device and gives a stream on it. unsupported: no NVIDIA driver, one too old for this build, no
+// such device, or one without memory pools or too old for the kernels; the sentence says which and offers the host.
 Result<cudaStream_t> open_cuda_device(std::uint32_t index);
 
 }  // namespace troupe::device

@@ -44,8 +44,9 @@ __device__ inline std::uint32_t block_argmax(const float* v, std::uint32_t n, st
 }
 
 // A block per row.
-__global__ void argmax_feed_kernel(const StepRow* rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells,
-                                   RowReadback* readback, float* logits_out) {
+__global__ void __launch_bounds__(kMostThreads)
+    argmax_feed_kernel(const StepRow* rows, const float* logits, std::uint32_t vocab, std::uint32_t tag, Cell* cells, RowReadback* readback,
+                       float* logits_out) {
   TROUPE_SHARED(BestOfWarps, of_warp);
   const std::uint32_t r = blockIdx.x;
   const StepRow row = rows[r];

@@ -33,6 +33,10 @@ struct Grid {
   std::size_t y = 1, z = 1;  // up to 65535
 };
 
+// Of a block. A kernel that may be launched with so many says so by __launch_bounds__: else the compiler may give a thread more
+// registers than a block of that size has, which only the launch notices.
+inline constexpr unsigned kMostThreads = 1024;
+
 // Enqueues the kernel; an empty grid enqueues nothing. Errors stay in CUDA's last error, which the driver asks for.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), Grid grid, unsigned threads, CudaStream stream, const A&... arguments) {

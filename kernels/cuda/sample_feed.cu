@@ -162,7 +162,7 @@ __device__ inline void write_logprobs(const SampleArgs& a, const float* raw, std
 }
 
 // A block per sampled row.
-__global__ void sample_feed_kernel(const SampleArgs a, float* work, std::uint32_t* counts) {
+__global__ void __launch_bounds__(kMostThreads) sample_feed_kernel(const SampleArgs a, float* work, std::uint32_t* counts) {
   TROUPE_SHARED(Shared, shared);
   const SampleRow s = a.samples[blockIdx.x];
   const StepRow row = a.rows[s.row];

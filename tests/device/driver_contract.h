@@ -15,7 +15,7 @@
 namespace troupe::device {
 
 struct ContractLimits {
-  std::uint32_t stream_capacity = 64;
+  std::uint32_t stream_capacity = 24;  // the fake CUDA runtime says why not more (kMostHostFunctions)
   std::uint32_t max_streams = 4;
   std::uint32_t max_events = 8;
 };
@@ -100,11 +100,11 @@ class DriverContract : public ::testing::TestWithParam<DriverKind> {
 TEST_P(DriverContract, WorksInOrder) {
   std::vector<int> seen;
   std::vector<Append> appends;
-  for (int i = 0; i < 50; ++i) appends.push_back({&seen, i});
+  for (int i = 0; i < 20; ++i) appends.push_back({&seen, i});
   for (auto& a : appends) ASSERT_FALSE(driver->enqueue_host_function(a.function(), stream).has_error());
   finish(stream);
-  ASSERT_EQ(seen.size(), 50u);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
+  ASSERT_EQ(seen.size(), 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
 }
 
 TEST_P(DriverContract, CopiesTakeTheirTurnOnTheStream) {
@@ -210,7 +210,7 @@ TEST_P(DriverContract, AFullQueueIsAnErrorAndNotAWait) {
   Append append{&seen, 1};
   ASSERT_FALSE(driver->enqueue_host_function(gate.function(), stream).has_error());
   gate.entered.acquire();
-  for (int i = 0; i < 63; ++i) ASSERT_FALSE(driver->enqueue_host_function(append.function(), stream).has_error()) << i;
+  for (int i = 0; i < 23; ++i) ASSERT_FALSE(driver->enqueue_host_function(append.function(), stream).has_error()) << i;
   EXPECT_EQ(code_of(driver->enqueue_host_function(append.function(), stream)), ErrorCode::overloaded);
   EXPECT_EQ(code_of(driver->record_event(event, stream)), ErrorCode::overloaded);
   EXPECT_TRUE(driver->event_query(event).value()) << "a record that was refused leaves the event as it was";
@@ -218,7 +218,7 @@ TEST_P(DriverContract, AFullQueueIsAnErrorAndNotAWait) {
   while (driver->enqueue_host_function(append.function(), stream).has_error()) std::this_thread::yield();
   while (driver->record_event(event, stream).has_error()) std::this_thread::yield();
   ASSERT_FALSE(driver->event_synchronize(event).has_error());
-  EXPECT_EQ(seen.size(), 64u);
+  EXPECT_EQ(seen.size(), 24u);
 }
 
 TEST_P(DriverContract, HandlesRunOutWithAnError) {
@@ -355,13 +355,14 @@ TEST_P(DriverContract, EveryCallCanBeMadeToFailAtItsNth) {
 TEST_P(DriverContract, AStickyFaultLosesTheDevice) {
   std::vector<int> seen;
   Append append{&seen, 1};
+  // Before the gate: CUDA may let an allocation wait for a host function of any stream.
+  (void)pinned(100);
+  ASSERT_FALSE(driver->alloc_device(1).has_error());
   Gate gate;
   ASSERT_FALSE(driver->enqueue_host_function(gate.function(), stream).has_error());
   ASSERT_FALSE(driver->enqueue_host_function(append.function(), stream).has_error());
   ASSERT_FALSE(driver->record_event(event, stream).has_error());
   gate.entered.acquire();
-  (void)pinned(100);
-  ASSERT_FALSE(driver->alloc_device(1).has_error());
   driver->inject({.call = DriverCall::event_query, .nth = 2, .code = ErrorCode::device_lost, .sticky = true});
   EXPECT_FALSE(driver->event_query(event).has_error());
   EXPECT_EQ(code_of(driver->event_query(event)), ErrorCode::device_lost);
@@ -385,11 +386,11 @@ TEST_P(DriverContract, TheDestructorWorksOffWhatIsQueued) {
   Append append{&seen, 1};
   Gate gate;
   ASSERT_FALSE(driver->enqueue_host_function(gate.function(), stream).has_error());
-  for (int i = 0; i < 63; ++i) ASSERT_FALSE(driver->enqueue_host_function(append.function(), stream).has_error());
+  for (int i = 0; i < 23; ++i) ASSERT_FALSE(driver->enqueue_host_function(append.function(), stream).has_error());
   gate.entered.acquire();
   gate.open.release();
   driver.reset();
-  EXPECT_EQ(seen.size(), 63u);
+  EXPECT_EQ(seen.size(), 23u);
 }
 
 }  // namespace troupe::device

@@ -9,10 +9,13 @@
 //   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
 //   - page-locked memory that the host writes while a copy out of it, or a kernel that reads it, is queued, or touches before
 //     it has seen (by an event, or the stream) that what writes it is complete, or touches after it was freed;
-//   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation;
+//   - cudaMemcpyAsync with memory that is not page-locked (it is not asynchronous), or outside a device allocation; a kernel that is
+//     given memory that the device does not reach;
 //   - an event destroyed, or recorded again, while it is in flight; a stream destroyed with work; a graph destroyed
 //     while a launch of it is in flight; memory freed under a copy; a handle used after its end;
-//   - a CUDA call from inside a host function.
+//   - a CUDA call from inside a host function;
+//   - more host functions queued on a stream than CUDA's own queue holds: there the call waits for the stream, and every other
+//     thread's calls may wait with it.
 // Touching is caught by page protection: the host's view of page-locked memory loses its access rights while copies are
 // in flight, the streams use another view. A touch is caught once, then let through.
 //
@@ -54,7 +57,9 @@ const char* name(Call call);
 struct Options {
   int devices = 1;               // 0: cudaErrorNoDevice
   bool driver_installed = true;  // false: every call answers cudaErrorInsufficientDriver
+  int driver_version = 13000;    // of an earlier major version than the runtime's: likewise
   bool memory_pools = true;
+  int compute_capability = 90;
   bool timed_events = false;            // false: an event that takes the time is reported
   std::size_t device_bytes = 1u << 30;  // of one device
   std::uint64_t jitter = 0;             // a seed: streams dawdle before some operations; 0 = they don't
@@ -70,6 +75,8 @@ struct Fault {
 
 // Works off the streams, forgets all that is alive, all reports, faults and losses. Not while other threads call.
 void reset(const Options& options = {});
+// CUDA documents no bound. 56 pairs of a host function and an event's record were seen to fit, and the next to wait.
+inline constexpr std::size_t kMostHostFunctions = 32;
 // Of a stream that is alive; lower is served first, and the fake has no preference.
 inline constexpr int kGreatestPriority = -5;
 int priority(cudaStream_t stream);
@@ -92,6 +99,7 @@ void launch(cudaStream_t stream, Kernel kernel);
 struct Touched {
   const void* memory = nullptr;
   bool writes = false;
+  bool in_struct = false;  // a word of one, and perhaps no address: only asked whether it is the host's
 };
 void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel);
 void* device_address(void* of_host);

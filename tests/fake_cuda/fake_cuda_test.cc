@@ -238,6 +238,17 @@ TEST_F(FakeCuda, TrapGraphEvictedInFlight) {
   gate.open();
 }
 
+TEST_F(FakeCuda, TrapMoreHostFunctionsThanCudaQueues) {
+  Gate gate(stream);
+  const auto nothing = [](void*) {};
+  for (std::size_t i = 0; i < kMostHostFunctions; ++i) ASSERT_EQ(cudaLaunchHostFunc(stream, nothing, nullptr), cudaSuccess);
+  EXPECT_TRUE(take_reports().empty());
+  ASSERT_EQ(cudaLaunchHostFunc(stream, nothing, nullptr), cudaSuccess);
+  claim_reports("CUDA's queue may be full");
+  gate.open();
+  finish();
+}
+
 TEST_F(FakeCuda, TrapCallFromAHostFunction) {
   ASSERT_EQ(cudaLaunchHostFunc(
                 stream, [](void* e) { (void)cudaEventQuery(static_cast<cudaEvent_t>(e)); }, event),
@@ -344,8 +355,16 @@ TEST(FakeCudaExit, ALeakAtTheEndFailsTheProcess) {
 
 TEST(FakeCudaExit, AMachineWithoutADriver) {
   reset({.driver_installed = false});
-  int n = 0;
+  int n = -1;
+  EXPECT_EQ(cudaDriverGetVersion(&n), cudaSuccess);
+  EXPECT_EQ(n, 0);
   EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorInsufficientDriver);
+  reset({.driver_version = 12090});
+  EXPECT_EQ(cudaDriverGetVersion(&n), cudaSuccess);
+  EXPECT_EQ(n, 12090);
+  EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorInsufficientDriver);
+  reset({.driver_version = 13020});
+  EXPECT_EQ(cudaGetDeviceCount(&n), cudaSuccess) << "any of the same major version";
   reset({.devices = 0});
   EXPECT_EQ(cudaGetDeviceCount(&n), cudaErrorNoDevice);
   reset();

@@ -1,6 +1,7 @@
 #include "tests/fake_cuda/machine.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,6 +28,18 @@ const char* name(Call call) {
   };
   return call < Call::count ? kNames[static_cast<std::size_t>(call)] : "?";
 }
+
+namespace {
+
+// Whether it is an address of this process at all.
+bool is_mapped(const void* p) {
+  const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(p) / page_size * page_size;
+  unsigned char resident = 0;
+  return page != 0 && ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;
+}
+
+}  // namespace
 
 Machine::Machine() : lost(1, cudaSuccess), used(1, 0) {}
 
@@ -99,7 +112,9 @@ cudaError_t Machine::enqueue(CUstream_st& stream, Work work, const char* call) {
   }
   for (const Touched& t : work.touched) {
     Pinned::Area* const area = pinned.find(t.memory, 1);
-    if (area == nullptr || !Pinned::starts_at(*area, t.memory)) continue;
+    if (area == nullptr && find(t.memory, 1) == nullptr && is_mapped(t.memory))
+      report(fmt::format("{}: the kernel is given memory of the host's that is not page-locked, where it would fault", call));
+    if (t.in_struct || area == nullptr || !Pinned::starts_at(*area, t.memory)) continue;
     if (Pinned::freed(*area)) report(fmt::format("{}: the kernel is given page-locked memory that was given back by cudaFreeHost", call));
     const Hold hold{area, t.memory, Pinned::bytes(*area), t.writes ? Access::copy_in : Access::copy_out, seq};
     pinned.hold(*area, hold.ptr, hold.bytes, hold.access);

@@ -15,7 +15,8 @@ static_assert(cudaErrorNotReady == 600 && cudaErrorIllegalAddress == 700 && cuda
 static_assert(cudaErrorContextIsDestroyed == 709 && cudaErrorAssert == 710 && cudaErrorHardwareStackError == 714);
 static_assert(cudaErrorIllegalInstruction == 715 && cudaErrorMisalignedAddress == 716 && cudaErrorInvalidAddressSpace == 717);
 static_assert(cudaErrorInvalidPc == 718 && cudaErrorLaunchFailure == 719 && cudaErrorTensorMemoryLeak == 721);
-static_assert(cudaErrorNotPermitted == 800 && cudaErrorNotSupported == 801 && cudaErrorStreamCaptureUnsupported == 900);
+static_assert(cudaErrorNotPermitted == 800 && cudaErrorNotSupported == 801 && cudaErrorMpsClientTerminated == 810);
+static_assert(cudaErrorStreamCaptureUnsupported == 900 && CUDART_VERSION / 1000 == 13);
 static_assert(cudaErrorStreamCaptureInvalidated == 901 && cudaErrorStreamCaptureUnmatched == 903 && cudaErrorCapturedEvent == 907);
 static_assert(cudaErrorStreamCaptureWrongThread == 908 && cudaErrorExternalDevice == 911 && cudaErrorUnknown == 999);
 static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2 && cudaMemcpyDeviceToDevice == 3);

@@ -1,6 +1,8 @@
 // Kernels on streams of the fake runtime: in their order, into graphs, with its faults; what is wrong in them is found.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "kernels/cuda/launch.h"
 #include "tests/fake_cuda/fixture.h"
 
@@ -112,6 +114,28 @@ TEST_F(SimtStreams, WhatAKernelReadsIsNotWrittenTooEarly) {
   host[63] = 2.0f;
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   fake_cuda::claim_reports("an upload slot was reused too early");
+}
+
+struct CopyArgs {
+  const float* from;
+  std::uint32_t n, unused;
+  float* to;
+};
+__global__ void copy_by_struct_kernel(const CopyArgs a) {
+  if (threadIdx.x < a.n) a.to[threadIdx.x] = a.from[threadIdx.x];
+}
+
+TEST_F(SimtStreams, MemoryThatTheDeviceDoesNotReach) {
+  const std::vector<float> heap(64, 3.0f);
+  launch(&copy_kernel, {1}, 64, stream, heap.data(), values);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  fake_cuda::claim_reports("not page-locked, where it would fault");
+  launch(&copy_by_struct_kernel, {1}, 64, stream, CopyArgs{heap.data(), 64, 32000, values});
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  fake_cuda::claim_reports("not page-locked, where it would fault");
+  launch(&copy_by_struct_kernel, {1}, 64, stream, CopyArgs{values + 32, 32, 32000, values});
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_TRUE(fake_cuda::take_reports().empty());
 }
 
 TEST(SimtStreamsControl, AFaultOfAKernelIsReportedAndLosesTheDevice) {

@@ -17,8 +17,12 @@ Entry::Entry(Call call, Needs needs) : lock(machine().mutex), m(machine()), call
     error_ = cudaErrorNotPermitted;
     return;
   }
-  if (!m.options.driver_installed || m.options.devices == 0) {
-    error_ = m.options.driver_installed ? cudaErrorNoDevice : cudaErrorInsufficientDriver;
+  if (!m.options.driver_installed || m.options.driver_version / 1000 < CUDART_VERSION / 1000) {
+    error_ = cudaErrorInsufficientDriver;
+    return;
+  }
+  if (m.options.devices == 0) {
+    error_ = cudaErrorNoDevice;
     return;
   }
   if (needs == Needs::device && !thread.bound) m.report(fmt::format("{}: called by a thread that never called cudaSetDevice", name()));
@@ -130,6 +134,13 @@ const char* cudaGetErrorName(cudaError_t error) {
   }
 }
 
+cudaError_t cudaDriverGetVersion(int* driverVersion) {
+  fake_cuda::Machine& m = fake_cuda::machine();
+  const std::lock_guard lock(m.mutex);
+  *driverVersion = m.options.driver_installed ? m.options.driver_version : 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
   Entry e(Call::cudaGetDeviceCount, Entry::Needs::nothing);
   if (e.refused()) return Entry::done(e.error());
@@ -152,10 +163,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int dev
   if (device < 0 || device >= e.m.options.devices) return Entry::done(cudaErrorInvalidDevice);
   switch (attr) {
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = e.m.options.compute_capability / 10;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = e.m.options.compute_capability % 10;
       return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported:
       *value = e.m.options.memory_pools ? 1 : 0;
@@ -333,6 +344,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userD
   work.kind = Work::Kind::function;
   work.function = fn;
   work.context = userData;
+  const auto queued = std::count_if(stream->queue.begin(), stream->queue.end(),
+                                    [](const CUstream_st::Queued& q) { return q.work.kind == Work::Kind::function; });
+  if (static_cast<std::size_t>(queued) >= fake_cuda::kMostHostFunctions) {
+    e.m.report(
+        fmt::format("cudaLaunchHostFunc: {} host functions are queued on the stream already: CUDA's queue may be full, and the call then "
+                    "waits for the stream",
+                    queued));
+  }
   return Entry::done(e.m.enqueue(*stream, std::move(work), e.name()));
 }
 

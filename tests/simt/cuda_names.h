@@ -39,7 +39,20 @@ template <class... P>
 std::vector<Touched> touched(const std::type_identity_t<P>&... arguments) {
   std::vector<Touched> out;
   [[maybe_unused]] const auto add = [&out]<class T>(const T& argument) {
-    if constexpr (std::is_pointer_v<T>) out.push_back({argument, !std::is_const_v<std::remove_pointer_t<T>>});
+    if constexpr (std::is_pointer_v<T>) {
+      out.push_back({argument, !std::is_const_v<std::remove_pointer_t<T>>});
+    } else if constexpr (std::is_class_v<T>) {
+      static_assert(std::is_trivially_copyable_v<T>, "the device gets the argument's bytes");
+#if __has_builtin(__builtin_clear_padding)  // what is left there may look like an address
+      T copy = argument;
+      __builtin_clear_padding(&copy);
+      for (std::size_t at = 0; at + sizeof(void*) <= sizeof(T); at += sizeof(void*)) {
+        const void* word = nullptr;
+        std::memcpy(&word, reinterpret_cast<const char*>(&copy) + at, sizeof word);
+        out.push_back({word, false, true});
+      }
+#endif
+    }
   };
   (add(arguments), ...);
   return out;

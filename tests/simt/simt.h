@@ -56,11 +56,12 @@ class Machine {
   std::unique_ptr<State> state_;
 };
 
-// Memory that a kernel is given by an argument of its own (not inside a struct): what it reads, or, by a pointer to what is not const,
-// may write.
+// Memory that a kernel is given by an argument of its own: what it reads, or, by a pointer to what is not const, may write. Of a struct
+// each word that is as large as a pointer: it may be none.
 struct Touched {
   const void* memory = nullptr;
   bool writes = false;
+  bool in_struct = false;
 };
 
 // What a kernel's launch on a CUDA stream does (kernels/cuda/launch.h). Who links the kernels links one of two definitions:

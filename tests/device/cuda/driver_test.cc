@@ -223,9 +223,12 @@ TEST(CudaDriverStart, SaysWhyThereIsNoDevice) {
     std::uint32_t index;
     const char* says;
   };
-  for (const Case& c : {Case{{.driver_installed = false}, 0, "no NVIDIA driver"}, Case{{.devices = 0}, 0, "no NVIDIA device"},
-                        Case{{.devices = 2}, 2, "this machine has 2 NVIDIA devices, counted from 0"},
-                        Case{{.memory_pools = false}, 0, "no memory pools"}}) {
+  for (const Case& c :
+       {Case{{.driver_installed = false}, 0, "no NVIDIA driver"},
+        Case{{.driver_version = 12040}, 0, "the NVIDIA driver is for CUDA 12.4, and this build needs one for CUDA 13"},
+        Case{{.devices = 0}, 0, "no NVIDIA device"}, Case{{.devices = 2}, 2, "this machine has 2 NVIDIA devices, counted from 0"},
+        Case{{.compute_capability = 75}, 0, "compute capability 7.5, and the kernels need 8.0"},
+        Case{{.memory_pools = false}, 0, "no memory pools"}}) {
     fake_cuda::reset(c.machine);
     auto driver = make_cuda_driver({.index = c.index});
     ASSERT_FALSE(driver);
@@ -233,6 +236,18 @@ TEST(CudaDriverStart, SaysWhyThereIsNoDevice) {
     EXPECT_NE(driver.error().what.find(c.says), std::string::npos) << driver.error().what;
     EXPECT_NE(driver.error().what.find("--device host:0"), std::string::npos) << driver.error().what;
     fake_cuda::expect_clean();
+  }
+}
+
+// CUDA's words: "the process must be terminated and relaunched".
+TEST(CudaErrors, WhatEndsTheProcesssWorkLosesTheDevice) {
+  for (const cudaError_t error : {cudaErrorIllegalAddress, cudaErrorContained, cudaErrorMpsClientTerminated}) {
+    fake_cuda::reset();
+    auto driver = std::move(make_cuda_driver().value());
+    fake_cuda::inject({.call = fake_cuda::Call::cudaEventCreateWithFlags, .nth = 1, .error = error, .sticky = true});
+    EXPECT_EQ(code_of(driver->create_event()), ErrorCode::device_lost) << error;
+    driver.reset();
+    fake_cuda::claim_leaks();
   }
 }
 

@@ -44,6 +44,7 @@ typedef enum cudaError {
   cudaErrorTensorMemoryLeak = 721,
   cudaErrorNotPermitted = 800,
   cudaErrorNotSupported = 801,
+  cudaErrorMpsClientTerminated = 810,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureUnmatched = 903,
@@ -61,6 +62,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMemoryPoolsSupported = 115
 };
 
+#define CUDART_VERSION 13000
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDefault 0x00
 #define cudaEventBlockingSync 0x01
@@ -70,6 +72,7 @@ enum cudaDeviceAttr {
 cudaError_t cudaGetLastError(void);
 const char* cudaGetErrorName(cudaError_t error);
 
+cudaError_t cudaDriverGetVersion(int* driverVersion);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int device);

@@ -10,7 +10,7 @@ echo "revision 1" >"$bundle/revision"
 # Instead of the loader: what is called how, and what the scenario says that it does.
 cat >"$bundle/lib/ld-linux-x86-64.so.2" <<'SH'
 #!/bin/sh
-[ "$1" = --library-path ] && shift 2
+[ "$1" = --library-path ] && echo "libraries $2" >>"$CALLS" && shift 2
 name=$(basename "$1")
 shift
 echo "$name $*" >>"$CALLS"
@@ -30,7 +30,8 @@ cat >"$TEST_TMPDIR/path/compute-sanitizer" <<'SH'
 echo "sanitizer $*" >>"$CALLS"
 case "$SCENARIO $*" in trouble*memcheck*) sleep 100 & echo $! >"$CALLS.watched"; wait ;; esac
 SH
-chmod 755 "$bundle/run-gpu" "$bundle/lib/ld-linux-x86-64.so.2" "$TEST_TMPDIR/path/compute-sanitizer"
+printf '#!/bin/sh\necho "nvidia-smi finds its libraries in $LD_LIBRARY_PATH"\n' >"$TEST_TMPDIR/path/nvidia-smi"
+chmod 755 "$bundle/run-gpu" "$bundle/lib/ld-linux-x86-64.so.2" "$TEST_TMPDIR"/path/*
 
 failed=0
 wrong() {
@@ -42,7 +43,7 @@ run() {
   export SCENARIO=$1 CALLS=$TEST_TMPDIR/$1.calls
   report=$TEST_TMPDIR/$1.txt
   : >"$CALLS"
-  (cd "$TEST_TMPDIR" && PATH=$TEST_TMPDIR/path:$PATH RUN_GPU_PART_SECONDS=3 TMPDIR=$TEST_TMPDIR "$bundle/run-gpu" "$1.txt" >"$1.out")
+  (cd "$TEST_TMPDIR" && PATH=$TEST_TMPDIR/path:$PATH LD_LIBRARY_PATH=/of/the/machine RUN_GPU_PART_SECONDS=3 TMPDIR=$TEST_TMPDIR "$bundle/run-gpu" "$1.txt" >"$1.out")
   local status=$?
   [ "$status" -eq "$2" ] || wrong "exit status $status, not $2"
   ls -d "$TEST_TMPDIR"/run-gpu.* >/dev/null 2>&1 && wrong "its folder is left"
@@ -55,6 +56,8 @@ run well 0
 [ "$(verdicts ' passed (')" -eq 19 ] || wrong "not 19 parts passed"
 [ "$(grep -c '^sanitizer' "$CALLS")" -eq 2 ] || wrong "the sanitizer did not run twice"
 grep -q '^gpu_bench make-model llama-1b' "$CALLS" || wrong "no model was made"
+grep -q "^libraries $bundle/lib:/of/the/machine:" "$CALLS" || wrong "the bundle's libraries are not the first ones"
+grep -q '^nvidia-smi finds its libraries in /of/the/machine$' "$report" || wrong "nvidia-smi does not find its libraries"
 
 run trouble 1
 says '^kernel tests  *FAILED, exit status 1'
