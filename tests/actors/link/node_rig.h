@@ -34,11 +34,11 @@ class Nodes {
     for (std::size_t r = 0; r < replicas; ++r) {
       ReplicaSource source;
       source.name = "host:" + std::to_string(r);
-      source.open = [this, i]() -> Result<OpenedReplica> {
+      source.open = [this, i, r]() -> Result<OpenedReplica> {
         OpenedReplica opened;
         opened.driver = device::make_host_driver();
         TROUPE_TRY(auto model, device::ScriptedModel::load(*opened.driver, script_));
-        models_[i] = model.get();
+        if (r == 0) models_[i] = model.get();  // replicas are opened side by side
         opened.model = std::move(model);
         return opened;
       };
