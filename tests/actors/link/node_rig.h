@@ -76,7 +76,7 @@ class Nodes {
     return links;
   }
   Node& node(std::size_t i) { return *nodes_[i]; }
-  device::ScriptedModel* model(std::size_t i) { return models_[i]; }  // of the last replica that node i opened
+  device::ScriptedModel* model(std::size_t i) { return models_[i]; }  // of the first replica of node i, as last opened
   std::uint16_t port(std::size_t i) const { return ports_[i]; }
   const link::Authority& authority() const { return authority_; }
 
