@@ -15,7 +15,7 @@ __global__ void embed_kernel(const std::uint8_t* rows, std::size_t stride, std::
   const std::uint8_t* row = rows + tokens[t].id * stride;
   for (std::uint32_t col = threadIdx.x * 16; col < cols; col += kThreads * 16) {
     float v[16];
-    unpack16<kFormat>(row, col, v);
+    unpack16<kFormat>(load16<kFormat>(row, col), col, v);
     for (int i = 0; i < 16; ++i) x[t * cols + col + i] = v[i];
   }
 }

@@ -52,6 +52,17 @@ TROUPE_HOST_DEVICE inline std::uint32_t word32(const std::uint8_t* p) {
   return w;
 }
 
+// 128 bits at a multiple of 16, in one access. Elsewhere a GPU fails the launch, and so does the emulation.
+struct alignas(16) Word128 {
+  std::uint32_t w[4];
+};
+__device__ inline Word128 word128(const void* p) {
+#ifdef TROUPE_SIMT
+  if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) throw simt::Fault("128 bits are read at an address that is no multiple of 16");
+#endif
+  return *static_cast<const Word128*>(p);
+}
+
 // Over the warp, every lane gets it; pairs of lanes 16, 8, 4, 2, 1 apart.
 template <class T>
 __device__ inline T warp_sum(T v) {
