@@ -16,6 +16,7 @@
 
 #include "device/host/driver.h"
 #include "device/models/device_memory.h"
+#include "device/models/device_weights.h"
 #include "device/models/gguf.h"
 #include "device/models/llama_adapters.h"
 #include "device/models/llama_forward.h"
@@ -63,15 +64,17 @@ class SimtLlama {
       std::ifstream in(file, std::ios::binary);
       return std::string{std::istreambuf_iterator<char>(in), {}};
     };
+    std::shared_ptr<const device::TensorSource> source;
     if (path.ends_with(".gguf")) {
       auto file = std::make_shared<device::GgufFile>(take(device::GgufFile::open(path)));
       config_ = take(device::model_config_from_gguf(*file));
-      source_ = file;
+      source = file;
     } else {
-      source_ = std::make_shared<device::SafetensorsModel>(take(device::SafetensorsModel::open(path)));
+      source = std::make_shared<device::SafetensorsModel>(take(device::SafetensorsModel::open(path)));
       config_ = take(device::model_config_from_json(text(path + "/config.json"), text(path + "/generation_config.json"), path));
     }
-    weights_ = take(device::load_llama_weights(*source_, config_));
+    // As on a device: every tensor where 128 bits can be read at a time.
+    weights_ = take(device::on_device(take(device::load_llama_weights(*source, config_)), config_, memory_, *driver_));
     partial_.resize(kernels::attention_partial_floats(o_.max_decode_tokens, config_.heads, config_.head_dim, o_.context));
     if (auto made = adapters_.init(memory_, config_, o_.max_loras, o_.max_lora_rank); !made) throw std::runtime_error(made.error().what);
     shrunk_.resize(o_.max_loras == 0 ? 0 : kernels::lora_scratch_floats(o_.max_step_tokens, o_.max_lora_rank));
@@ -191,7 +194,6 @@ class SimtLlama {
  private:
   SimtLlamaOptions o_;
   Machine machine_;
-  std::shared_ptr<const device::TensorSource> source_;
   device::ModelConfig config_;
   device::LlamaWeights weights_;
   std::unique_ptr<device::Driver> driver_ = device::make_host_driver({});
