@@ -8,14 +8,19 @@
 
 namespace troupe::actors {
 
-template <class... Messages> class Outbox {
+template <class... Messages>
+class Outbox {
  public:
   using Item = std::variant<Messages...>;
 
-  template <class M> void push(M message) { items_.emplace_back(std::move(message)); }
+  template <class M>
+  void push(M message) {
+    items_.emplace_back(std::move(message));
+  }
   const std::vector<Item>& items() const { return items_; }
   // Calls f(message) for each, in order, and forgets them.
-  template <class F> void drain(F&& f) {
+  template <class F>
+  void drain(F&& f) {
     for (Item& item : items_) std::visit([&](auto& m) { f(std::move(m)); }, item);
     items_.clear();
   }

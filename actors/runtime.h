@@ -68,7 +68,7 @@ struct ReplicaSource {
   std::string name;  // "host:0"
   // Called for each of its lives, the first time by start() and later on a thread of the runtime: one call at a time.
   std::function<Result<OpenedReplica>()> open;
-  std::uint32_t weight = 1;  // how much work it does in the time in which one of weight 1 does one
+  std::uint32_t weight = 1;                       // how much work it does in the time in which one of weight 1 does one
   std::shared_ptr<const RemoteReplica> remote{};  // in the place of `open`: it is on another machine
 };
 
@@ -97,9 +97,9 @@ struct RuntimeMetrics {
   std::uint64_t messages = 0;     // sent between actors
   std::uint64_t trace_bytes = 0;  // recorded, and how many records were dropped for want of room
   std::uint64_t trace_lost = 0;
-  TimeNs since_last_settled = 0;  // health: grows while work waits and nothing settles (R10); of several that work the shortest
-  bool restarts = false;          // a replica that is lost is started again
-  std::uint32_t unplaced = 0;     // of `waiting`: on no replica
+  TimeNs since_last_settled = 0;        // health: grows while work waits and nothing settles (R10); of several that work the shortest
+  bool restarts = false;                // a replica that is lost is started again
+  std::uint32_t unplaced = 0;           // of `waiting`: on no replica
   std::vector<ReplicaStatus> replicas;  // in order; the figures above are their sums, over all lives
 };
 

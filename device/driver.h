@@ -35,8 +35,21 @@ struct Notify {
 };
 
 // Calls that injected faults can be aimed at (tests).
-enum class DriverCall : std::uint8_t { create_stream, create_event, record_event, event_query, stream_wait_event, copy_h2d, copy_d2h,
-                                       enqueue, alloc_device, alloc_pinned, graph, launch, count };
+enum class DriverCall : std::uint8_t {
+  create_stream,
+  create_event,
+  record_event,
+  event_query,
+  stream_wait_event,
+  copy_h2d,
+  copy_d2h,
+  enqueue,
+  alloc_device,
+  alloc_pinned,
+  graph,
+  launch,
+  count
+};
 
 // The `nth` (from 1) call of that kind from now on fails with `code`; if sticky, so does every later call of any kind.
 struct Fault {

@@ -23,21 +23,21 @@ namespace troupe::device {
 // the step has settled. The model allocates no block and sees no sequence.
 struct StepView {
   Ticket ticket;
-  std::uint32_t tag = 0;                       // the ticket's, for its feed cells
-  std::span<const DeviceRow> rows;             // host view
-  std::span<const Token> tokens;               // host view, indexed by rows with a host source
-  std::span<const TableDelta> deltas;          // applied to the device-side block tables before the rows run
-  std::span<const RowSample> samples;          // host view; how the rows that are sampled are
-  std::span<const TokenBias> biases;           // host view, indexed by samples
-  DevicePtr cells = 0;                         // this step's feed cells
-  std::span<const DevicePtr> cell_arrays;      // by ring slot; DeviceRow::feed_cells indexes it
-  void* upload = nullptr;                      // page-locked, upload_bytes(): the model's until the step has settled (R4)
+  std::uint32_t tag = 0;                   // the ticket's, for its feed cells
+  std::span<const DeviceRow> rows;         // host view
+  std::span<const Token> tokens;           // host view, indexed by rows with a host source
+  std::span<const TableDelta> deltas;      // applied to the device-side block tables before the rows run
+  std::span<const RowSample> samples;      // host view; how the rows that are sampled are
+  std::span<const TokenBias> biases;       // host view, indexed by samples
+  DevicePtr cells = 0;                     // this step's feed cells
+  std::span<const DevicePtr> cell_arrays;  // by ring slot; DeviceRow::feed_cells indexes it
+  void* upload = nullptr;                  // page-locked, upload_bytes(): the model's until the step has settled (R4)
 };
 
 // Where argmax_batch_to_feed and sample_batch_to_feed put what the host reads.
 struct ReadbackTarget {
-  Readback* rows = nullptr;   // page-locked, [rows]
-  float* logits = nullptr;    // page-locked, [n_logits][vocab]; by DeviceRow::logits_row
+  Readback* rows = nullptr;          // page-locked, [rows]
+  float* logits = nullptr;           // page-locked, [n_logits][vocab]; by DeviceRow::logits_row
   ReadLogprobs* logprobs = nullptr;  // page-locked, [n_logprobs]; by RowSample::logprobs_row
 };
 
@@ -86,10 +86,10 @@ class ModelDeviceFeed {
     return Error{ErrorCode::unsupported, "this model does not sample on the device: let the sampler choose"};
   }
 
-  // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the slots in the table only.
-  // Reads the PEFT folder `path` and writes it into a slot that is not in the table, which no step reads. Any thread, one
-  // call at a time; returns when it is written. bad_file, unsupported, not_found, rank_too_large, slot_in_use: the slot is
-  // as it was, or empty.
+  // LoRA adapters (R9): slots 1 .. info().max_loras + 1 (one is loaded while the others serve); slot 0 is the base model. Rows may name the
+  // slots in the table only. Reads the PEFT folder `path` and writes it into a slot that is not in the table, which no step reads. Any
+  // thread, one call at a time; returns when it is written. bad_file, unsupported, not_found, rank_too_large, slot_in_use: the slot is as
+  // it was, or empty.
   virtual Result<void> load_adapter(std::uint32_t slot, const std::string& path) {
     (void)slot, (void)path;
     return Error{ErrorCode::unsupported, "this model has no adapters"};

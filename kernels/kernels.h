@@ -164,12 +164,12 @@ struct FeedArgs {
   std::uint32_t n_blocks = 0;  // of the KV cache
   std::uint32_t window = 0;    // as AttentionArgs::window: blocks behind it need not be there
   BlockTables tables;
-  StepToken* tokens = nullptr;      // out [sum of n_tokens], in row order
+  StepToken* tokens = nullptr;  // out [sum of n_tokens], in row order
   // out, [slot][position]: each token's id at its place, kept from step to step; null: not kept. So what a sequence's row
   // reads up to its own position are the ids that led to it, also after steps whose results were dropped.
   std::uint32_t* history = nullptr;
   std::uint32_t history_stride = 0;  // positions of a slot; what lies behind it is not kept
-  RowReadback* readback = nullptr;  // out [n_rows]: input, status and tag; id 0
+  RowReadback* readback = nullptr;   // out [n_rows]: input, status and tag; id 0
 };
 
 struct IdBias {
@@ -199,9 +199,7 @@ struct SampleRow {
   std::uint32_t n_best = 0;            // how many best candidates' log-probabilities are wanted beside its own
   std::uint32_t logprobs_row = kNone;  // in SampleArgs::logprobs; kNone: none are wanted
 
-  TROUPE_HOST_DEVICE bool penalizes() const {
-    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
-  }
+  TROUPE_HOST_DEVICE bool penalizes() const { return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f; }
 };
 
 // Log-probabilities of a row: of the logits as they are, before penalties, biases and bars.

@@ -41,7 +41,8 @@ TROUPE_HOST_DEVICE inline float exp_float(float x) {
   const float e = (p * (r * r) + r) + 1.0f;
   // 2^k in two factors: k reaches 128, and -126.
   const int half = k / 2;
-  return e * float_from_bits(static_cast<std::uint32_t>(half + 127) << 23) * float_from_bits(static_cast<std::uint32_t>(k - half + 127) << 23);
+  return e * float_from_bits(static_cast<std::uint32_t>(half + 127) << 23) *
+         float_from_bits(static_cast<std::uint32_t>(k - half + 127) << 23);
 }
 
 // Natural logarithm. -infinity for 0, NaN below 0 and for NaN.

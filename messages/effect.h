@@ -89,21 +89,66 @@ struct EffectOutcome {
   bool fenced = false;       // ReleaseSeq: waits for the steps in flight
 };
 
-template <class I> auto inspect(I& f, Commit& x) { return f(x.seq, x.epoch, x.settled_len); }
-template <class I> auto inspect(I& f, Advance& x) { return f(x.seq, x.ticket, x.row); }
-template <class I> auto inspect(I& f, Rollback& x) { return f(x.seq, x.epoch); }
-template <class I> auto inspect(I& f, ReleaseSeq& x) { return f(x.seq); }
-template <class I> auto inspect(I& f, ReadLogits& x) { return f(x.ticket); }
-template <class I> auto inspect(I& f, ReserveKv& x) { return f(x.seq, x.positions); }
-template <class I> auto inspect(I& f, CompactSlot& x) { return f(x.seq, x.to_slot); }
-template <class I> auto inspect(I& f, DetachSlot& x) { return f(x.seq); }
-template <class I> auto inspect(I& f, Quiesce&) { return f(); }
-template <class I> auto inspect(I& f, SaveSequenceState& x) { return f(x.seq); }
-template <class I> auto inspect(I& f, SsmSnapshotSave& x) { return f(x.seq); }
-template <class I> auto inspect(I& f, SsmSnapshotRestore& x) { return f(x.seq, x.snapshot); }
-template <class I> auto inspect(I& f, SsmCheckpoint& x) { return f(x.seq); }
-template <class I> auto inspect(I& f, Effect& x) { return inspect_variant(f, x); }
-template <class I> auto inspect(I& f, EffectOutcome& x) { return f(x.blocks, x.fenced); }
+template <class I>
+auto inspect(I& f, Commit& x) {
+  return f(x.seq, x.epoch, x.settled_len);
+}
+template <class I>
+auto inspect(I& f, Advance& x) {
+  return f(x.seq, x.ticket, x.row);
+}
+template <class I>
+auto inspect(I& f, Rollback& x) {
+  return f(x.seq, x.epoch);
+}
+template <class I>
+auto inspect(I& f, ReleaseSeq& x) {
+  return f(x.seq);
+}
+template <class I>
+auto inspect(I& f, ReadLogits& x) {
+  return f(x.ticket);
+}
+template <class I>
+auto inspect(I& f, ReserveKv& x) {
+  return f(x.seq, x.positions);
+}
+template <class I>
+auto inspect(I& f, CompactSlot& x) {
+  return f(x.seq, x.to_slot);
+}
+template <class I>
+auto inspect(I& f, DetachSlot& x) {
+  return f(x.seq);
+}
+template <class I>
+auto inspect(I& f, Quiesce&) {
+  return f();
+}
+template <class I>
+auto inspect(I& f, SaveSequenceState& x) {
+  return f(x.seq);
+}
+template <class I>
+auto inspect(I& f, SsmSnapshotSave& x) {
+  return f(x.seq);
+}
+template <class I>
+auto inspect(I& f, SsmSnapshotRestore& x) {
+  return f(x.seq, x.snapshot);
+}
+template <class I>
+auto inspect(I& f, SsmCheckpoint& x) {
+  return f(x.seq);
+}
+template <class I>
+auto inspect(I& f, Effect& x) {
+  return inspect_variant(f, x);
+}
+template <class I>
+auto inspect(I& f, EffectOutcome& x) {
+  return f(x.blocks, x.fenced);
+}
 
 std::string label(const Effect& x);         // "Commit{s1.5, len=12}"
 std::string label(const EffectOutcome& x);  // "outcome{blocks=1}"

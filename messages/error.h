@@ -14,10 +14,10 @@ namespace troupe {
 
 enum class ErrorCode : std::uint8_t {
   none,
-  bad_request,     // the client's request breaks a stated limit
-  bad_plan,        // a plan contradicts the router's books (a bug of the scheduler)
-  bad_file,        // a file is not what it says it is
-  unsupported,     // well-formed, but not something this build does
+  bad_request,  // the client's request breaks a stated limit
+  bad_plan,     // a plan contradicts the router's books (a bug of the scheduler)
+  bad_file,     // a file is not what it says it is
+  unsupported,  // well-formed, but not something this build does
   not_found,
   overloaded,      // a queue is full; try again later
   kv_exhausted,    // blocks do not suffice; DeviceError names the row and the missing blocks
@@ -25,23 +25,23 @@ enum class ErrorCode : std::uint8_t {
   ring_exhausted,  // no readback slot is free (R4)
   unknown_ticket,  // never opened, or settled and already awaited
   twice_awaited,
-  stale_feed,      // a feed cell held another ticket's tag
-  no_token,        // an all-NaN or fully masked row
-  poisoned,        // the row was fed from a row that failed
+  stale_feed,  // a feed cell held another ticket's tag
+  no_token,    // an all-NaN or fully masked row
+  poisoned,    // the row was fed from a row that failed
   not_quiescent,
-  device_failed,   // one step or copy failed; the device lives
-  device_lost,     // the device is gone (sticky); nothing later works
+  device_failed,  // one step or copy failed; the device lives
+  device_lost,    // the device is gone (sticky); nothing later works
   io_failed,
-  closed,          // torn down, or shutting down
-  internal,        // a broken invariant of ours; please report
+  closed,    // torn down, or shutting down
+  internal,  // a broken invariant of ours; please report
   unknown_adapter,
-  bad_adapter,     // an adapter that cannot be read or does not fit the model
+  bad_adapter,  // an adapter that cannot be read or does not fit the model
   rank_too_large,
-  slot_in_use,     // an adapter slot with users
-  timed_out,       // a LoRA command: its scope did not become quiet within the bound
+  slot_in_use,  // an adapter slot with users
+  timed_out,    // a LoRA command: its scope did not become quiet within the bound
   no_such_peer,
-  adapter_gone,    // the adapter that the request was bound to went away before it ran
-  unavailable,     // no replica is there, and none is about to come back
+  adapter_gone,  // the adapter that the request was bound to went away before it ran
+  unavailable,   // no replica is there, and none is about to come back
 };
 
 const char* name(ErrorCode code);  // "kv_exhausted"
@@ -51,7 +51,8 @@ struct Error {
   std::string what;
 };
 
-template <class T> using Result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<T, Error, BOOST_OUTCOME_V2_NAMESPACE::policy::all_narrow>;
+template <class T>
+using Result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<T, Error, BOOST_OUTCOME_V2_NAMESPACE::policy::all_narrow>;
 inline auto success() { return BOOST_OUTCOME_V2_NAMESPACE::success(); }
 
 // What the device side answers instead of a ticket, a result or an effect's outcome.
@@ -64,8 +65,14 @@ struct DeviceError {
   std::string what;
 };
 
-template <class Inspector> auto inspect(Inspector& f, Error& x) { return f(x.code, x.what); }
-template <class Inspector> auto inspect(Inspector& f, DeviceError& x) { return f(x.phase, x.code, x.row, x.missing_blocks, x.what); }
+template <class Inspector>
+auto inspect(Inspector& f, Error& x) {
+  return f(x.code, x.what);
+}
+template <class Inspector>
+auto inspect(Inspector& f, DeviceError& x) {
+  return f(x.phase, x.code, x.row, x.missing_blocks, x.what);
+}
 
 std::string label(const Error& x);        // "bad_file: ..."
 std::string label(const DeviceError& x);  // "launch/kv_exhausted{row=3, missing=2}"

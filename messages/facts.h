@@ -26,7 +26,8 @@ struct DeviceFacts {
   bool operator==(const DeviceFacts&) const = default;
 };
 
-template <class I> auto inspect(I& f, DeviceFacts& x) {
+template <class I>
+auto inspect(I& f, DeviceFacts& x) {
   return f(x.total_blocks, x.free_blocks, x.used_blocks, x.cached_blocks, x.fenced_blocks, x.total_slots, x.free_slots, x.ring_slots,
            x.free_ring_slots, x.in_flight, x.has_ssm, x.ssm_total, x.ssm_used, x.ssm_snapshots, x.ssm_sequences);
 }

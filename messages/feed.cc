@@ -6,10 +6,14 @@ namespace troupe {
 
 const char* name(CellStatus status) {
   switch (status) {
-    case CellStatus::ok: return "ok";
-    case CellStatus::no_token: return "no_token";
-    case CellStatus::stale_feed: return "stale_feed";
-    case CellStatus::poisoned: return "poisoned";
+    case CellStatus::ok:
+      return "ok";
+    case CellStatus::no_token:
+      return "no_token";
+    case CellStatus::stale_feed:
+      return "stale_feed";
+    case CellStatus::poisoned:
+      return "poisoned";
   }
   return "?";
 }

@@ -23,12 +23,15 @@ class FeedSource {
 
   Kind kind() const { return kind_; }
   bool is_feed() const { return kind_ == Kind::feed; }
-  std::uint32_t begin() const { return index_; }        // kind() == host
-  std::uint32_t feed_row() const { return index_; }     // kind() == feed
-  Ticket feed_ticket() const { return ticket_; }        // kind() == feed
+  std::uint32_t begin() const { return index_; }     // kind() == host
+  std::uint32_t feed_row() const { return index_; }  // kind() == feed
+  Ticket feed_ticket() const { return ticket_; }     // kind() == feed
   bool operator==(const FeedSource&) const = default;
 
-  template <class Inspector> friend auto inspect(Inspector& f, FeedSource& x) { return f(x.kind_, x.ticket_, x.index_); }
+  template <class Inspector>
+  friend auto inspect(Inspector& f, FeedSource& x) {
+    return f(x.kind_, x.ticket_, x.index_);
+  }
 
  private:
   FeedSource(Kind kind, Ticket ticket, std::uint32_t index) : kind_(kind), ticket_(ticket), index_(index) {}
@@ -76,8 +79,14 @@ struct ReadLogprobs {
 static_assert(std::is_trivially_copyable_v<ReadLogprobs>);
 static_assert(std::is_trivially_copyable_v<FeedSource> && std::is_trivially_copyable_v<Readback>);
 
-template <class Inspector> auto inspect(Inspector& f, RowMask& x) { return f(x.a, x.b); }
-template <class Inspector> auto inspect(Inspector& f, Readback& x) { return f(x.input, x.id, x.status, x.tag); }
+template <class Inspector>
+auto inspect(Inspector& f, RowMask& x) {
+  return f(x.a, x.b);
+}
+template <class Inspector>
+auto inspect(Inspector& f, Readback& x) {
+  return f(x.input, x.id, x.status, x.tag);
+}
 
 const char* name(CellStatus status);
 std::string label(const FeedSource& x);  // "host@12" | "feed(t1.41[3])"

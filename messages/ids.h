@@ -13,10 +13,10 @@
 
 namespace troupe {
 
-using Token = std::uint32_t;       // a vocabulary id that is known; an unknown one is a FeedSource (R6)
-using BlockId = std::uint32_t;     // index of a KV block in the pool
+using Token = std::uint32_t;                      // a vocabulary id that is known; an unknown one is a FeedSource (R6)
+using BlockId = std::uint32_t;                    // index of a KV block in the pool
 inline constexpr BlockId kNoBlock = 0xFFFFFFFFu;  // a block-table entry that names none
-using TimeNs = std::int64_t;       // monotonic clock, nanoseconds; cores only ever receive it
+using TimeNs = std::int64_t;                      // monotonic clock, nanoseconds; cores only ever receive it
 
 struct RequestId {
   std::uint64_t client = 0;      // chosen by the embedder; unique among its live requests
@@ -31,7 +31,9 @@ struct Ticket {
   auto operator<=>(const Ticket&) const = default;
 
   // What the device stores in a feed cell and compares at every read (R6).
-  std::uint32_t tag() const { return static_cast<std::uint32_t>(step * 2654435761u) ^ (incarnation << 24) ^ static_cast<std::uint32_t>(step >> 32); }
+  std::uint32_t tag() const {
+    return static_cast<std::uint32_t>(step * 2654435761u) ^ (incarnation << 24) ^ static_cast<std::uint32_t>(step >> 32);
+  }
 };
 
 struct SeqId {
@@ -55,16 +57,31 @@ struct ReplicaRef {
   auto operator<=>(const ReplicaRef&) const = default;
 };
 
-template <class Inspector> auto inspect(Inspector& f, RequestId& x) { return f(x.client, x.generation); }
-template <class Inspector> auto inspect(Inspector& f, Ticket& x) { return f(x.incarnation, x.step); }
-template <class Inspector> auto inspect(Inspector& f, SeqId& x) { return f(x.incarnation, x.number); }
-template <class Inspector> auto inspect(Inspector& f, AdapterRef& x) { return f(x.slot, x.generation); }
-template <class Inspector> auto inspect(Inspector& f, ReplicaRef& x) { return f(x.index, x.incarnation); }
+template <class Inspector>
+auto inspect(Inspector& f, RequestId& x) {
+  return f(x.client, x.generation);
+}
+template <class Inspector>
+auto inspect(Inspector& f, Ticket& x) {
+  return f(x.incarnation, x.step);
+}
+template <class Inspector>
+auto inspect(Inspector& f, SeqId& x) {
+  return f(x.incarnation, x.number);
+}
+template <class Inspector>
+auto inspect(Inspector& f, AdapterRef& x) {
+  return f(x.slot, x.generation);
+}
+template <class Inspector>
+auto inspect(Inspector& f, ReplicaRef& x) {
+  return f(x.index, x.incarnation);
+}
 
-std::string label(const RequestId& x);  // "7#2"
-std::string label(const Ticket& x);     // "t1.42"
-std::string label(const SeqId& x);      // "s1.5"
-std::string label(const AdapterRef& x); // "a3g1"
-std::string label(const ReplicaRef& x); // "r0.1"
+std::string label(const RequestId& x);   // "7#2"
+std::string label(const Ticket& x);      // "t1.42"
+std::string label(const SeqId& x);       // "s1.5"
+std::string label(const AdapterRef& x);  // "a3g1"
+std::string label(const ReplicaRef& x);  // "r0.1"
 
 }  // namespace troupe

@@ -12,7 +12,8 @@
 
 namespace troupe {
 
-template <class Inspector, class... Ts> auto inspect_variant(Inspector& f, std::variant<Ts...>& v) {
+template <class Inspector, class... Ts>
+auto inspect_variant(Inspector& f, std::variant<Ts...>& v) {
   if constexpr (Inspector::reads_state) {
     auto index = static_cast<std::uint8_t>(v.index());
     return std::visit([&](auto& x) { return f(index, x); }, v);
@@ -27,11 +28,13 @@ template <class Inspector, class... Ts> auto inspect_variant(Inspector& f, std::
 }
 
 // std::optional with an inspection that argument-dependent lookup finds.
-template <class T> struct Optional : std::optional<T> {
+template <class T>
+struct Optional : std::optional<T> {
   using std::optional<T>::optional;
 };
 
-template <class Inspector, class T> auto inspect(Inspector& f, Optional<T>& v) {
+template <class Inspector, class T>
+auto inspect(Inspector& f, Optional<T>& v) {
   bool present = v.has_value();
   if constexpr (Inspector::reads_state) {
     return present ? f(present, *v) : f(present);

@@ -7,12 +7,18 @@ namespace {
 
 const char* name(LoraCommand::Kind kind) {
   switch (kind) {
-    case LoraCommand::Kind::rotate: return "Rotate";
-    case LoraCommand::Kind::load_into_slot: return "LoadIntoSlot";
-    case LoraCommand::Kind::promote_disk: return "PromoteDisk";
-    case LoraCommand::Kind::promote: return "Promote";
-    case LoraCommand::Kind::unload: return "Unload";
-    case LoraCommand::Kind::list: return "List";
+    case LoraCommand::Kind::rotate:
+      return "Rotate";
+    case LoraCommand::Kind::load_into_slot:
+      return "LoadIntoSlot";
+    case LoraCommand::Kind::promote_disk:
+      return "PromoteDisk";
+    case LoraCommand::Kind::promote:
+      return "Promote";
+    case LoraCommand::Kind::unload:
+      return "Unload";
+    case LoraCommand::Kind::list:
+      return "List";
   }
   return "?";
 }
@@ -26,7 +32,8 @@ std::string label(const LoraEntry& x) {
 std::string label(const LoraAck& x) { return fmt::format("LoraAck{{{}, {}}}", x.name, label(x.adapter)); }
 std::string label(const AdapterImage& x) { return fmt::format("image{{{} bytes}}", x.bytes.size()); }
 std::string label(const LoraOutcome& x) {
-  return fmt::format("{} {}{}", label(x.replica), x.error.code == ErrorCode::none ? "ok" : label(x.error), x.rolled_back ? " rolled_back" : "");
+  return fmt::format("{} {}{}", label(x.replica), x.error.code == ErrorCode::none ? "ok" : label(x.error),
+                     x.rolled_back ? " rolled_back" : "");
 }
 
 }  // namespace troupe

@@ -13,9 +13,9 @@ namespace troupe {
 
 // id -> bytes, and which ids are control tokens (no text). Stop strings are matched over it in the scheduler's core.
 struct TokenTable {
-  std::vector<std::uint32_t> offsets;   // vocab + 1; empty table: no text is made
+  std::vector<std::uint32_t> offsets;  // vocab + 1; empty table: no text is made
   std::string bytes;
-  std::vector<std::uint8_t> special;    // vocab; 1 = no text
+  std::vector<std::uint8_t> special;  // vocab; 1 = no text
   std::string_view text(Token id) const {
     if (id + 1u >= offsets.size() || special[id]) return {};
     return std::string_view(bytes).substr(offsets[id], offsets[id + 1] - offsets[id]);
@@ -51,8 +51,8 @@ struct ModelInfo {
   bool supports_device_token_feed = false;
   bool supports_device_sampling = false;  // rows that sample run ahead as well
   std::uint32_t max_sample_words = 0;     // that the sampled rows of a step bring: histories, barred ids, and two for each bias
-  bool has_ssm_layers = false;      // recurrent layers: sequences have state beside their KV
-  std::uint32_t ssm_states = 0;     // versions of it in the device's pool, of all sequences; a sequence has depth + 1
+  bool has_ssm_layers = false;            // recurrent layers: sequences have state beside their KV
+  std::uint32_t ssm_states = 0;           // versions of it in the device's pool, of all sequences; a sequence has depth + 1
   std::vector<Token> eos_ids;
   Shared<TokenTable> tokens;
   std::uint32_t max_loras = 0;      // adapters at a time
@@ -71,11 +71,16 @@ struct ModelInfo {
   }
 };
 
-template <class I> auto inspect(I& f, TokenTable& x) { return f(x.offsets, x.bytes, x.special); }
-template <class I> auto inspect(I& f, ModelInfo& x) {
-  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks, x.n_slots, x.max_depth,
-           x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed, x.supports_device_sampling,
-           x.max_sample_words, x.has_ssm_layers, x.ssm_states, x.eos_ids, x.tokens, x.max_loras, x.max_lora_rank);
+template <class I>
+auto inspect(I& f, TokenTable& x) {
+  return f(x.offsets, x.bytes, x.special);
+}
+template <class I>
+auto inspect(I& f, ModelInfo& x) {
+  return f(x.name, x.architecture, x.arithmetic_id, x.vocab_size, x.n_layers, x.context_length, x.block_size, x.window, x.kv_blocks,
+           x.n_slots, x.max_depth, x.max_rows, x.max_step_tokens, x.max_logits_rows, x.streams, x.supports_device_token_feed,
+           x.supports_device_sampling, x.max_sample_words, x.has_ssm_layers, x.ssm_states, x.eos_ids, x.tokens, x.max_loras,
+           x.max_lora_rank);
 }
 
 std::string label(const ModelInfo& x);  // "model{llama, vocab=49152, ...}"

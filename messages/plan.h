@@ -53,7 +53,8 @@ struct RowSample {
   std::uint32_t history_begin = 0;  // in the step's tokens
   std::uint32_t n_history = 0;
   std::uint32_t n_best = 0;
-  std::uint32_t logprobs_row = kNone;  // in a LaunchedStep: which place of the slot's log-probabilities. In a plan, other than kNone: wanted
+  std::uint32_t logprobs_row =
+      kNone;  // in a LaunchedStep: which place of the slot's log-probabilities. In a plan, other than kNone: wanted
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
 };
 static_assert(std::is_trivially_copyable_v<RowSample>);
@@ -66,7 +67,7 @@ struct StepPlan {
   Ticket ticket;
   std::vector<Effect> effects;  // applied first, whether or not the rows are then accepted
   std::vector<Row> rows;
-  std::vector<Token> tokens;  // what the rows' host sources index, and the samples' bars and histories
+  std::vector<Token> tokens;       // what the rows' host sources index, and the samples' bars and histories
   std::vector<RowSample> samples;  // of the rows with readback sample, in their order
   std::vector<TokenBias> biases;
   std::uint32_t stream = kComputeStream;
@@ -92,18 +93,18 @@ struct TableDelta {
 // A row as the device sees it: slots and cells, no sequences.
 struct DeviceRow {
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
-  std::uint32_t slot = 0;       // which block table
-  std::uint32_t position = 0;   // of its first token
+  std::uint32_t slot = 0;      // which block table
+  std::uint32_t position = 0;  // of its first token
   std::uint32_t n_tokens = 1;
   FeedSource::Kind source = FeedSource::Kind::host;
-  std::uint32_t index = 0;      // host: first id in LaunchedStep::tokens; feed: row in that cell array
-  std::uint32_t feed_cells = 0; // feed: which cell array (= ring slot of the step it is fed from)
-  std::uint32_t feed_tag = 0;   // feed: the tag that the cell must hold
+  std::uint32_t index = 0;       // host: first id in LaunchedStep::tokens; feed: row in that cell array
+  std::uint32_t feed_cells = 0;  // feed: which cell array (= ring slot of the step it is fed from)
+  std::uint32_t feed_tag = 0;    // feed: the tag that the cell must hold
   RowMask mask;
   std::uint32_t adapter_slot = 0;
-  bool wants_token = true;               // readback is argmax, logits or sample
-  bool sampled = false;                  // readback is sample
-  std::uint32_t logits_row = kNone;      // readback is logits: which row of the slot's logits area
+  bool wants_token = true;           // readback is argmax, logits or sample
+  bool sampled = false;              // readback is sample
+  std::uint32_t logits_row = kNone;  // readback is logits: which row of the slot's logits area
   // Of a model with recurrent layers: which versions of the sequence's state it reads (kNone: none, it begins) and writes.
   std::uint32_t state_in = kNone;
   std::uint32_t state_out = kNone;
@@ -113,11 +114,11 @@ struct DeviceRow {
 struct SlotHandles {
   std::uint32_t slot = 0;
   std::uint64_t event = 0;
-  std::uint64_t readback = 0;  // page-locked Readback[max rows]
-  std::uint64_t logits = 0;    // page-locked float[max logits rows][vocabulary]
-  std::uint64_t logprobs = 0;  // page-locked ReadLogprobs[max rows]; 0: the device does not sample
-  std::uint64_t cells = 0;     // device memory, the model's feed cells [max rows]
-  std::uint64_t upload = 0;    // page-locked bytes for ids, rows and table deltas
+  std::uint64_t readback = 0;             // page-locked Readback[max rows]
+  std::uint64_t logits = 0;               // page-locked float[max logits rows][vocabulary]
+  std::uint64_t logprobs = 0;             // page-locked ReadLogprobs[max rows]; 0: the device does not sample
+  std::uint64_t cells = 0;                // device memory, the model's feed cells [max rows]
+  std::uint64_t upload = 0;               // page-locked bytes for ids, rows and table deltas
   std::uint32_t stream = kComputeStream;  // whose steps use it
 };
 
@@ -144,17 +145,26 @@ struct LaunchedStep {
   }
 };
 
-template <class I> auto inspect(I& f, Row& x) { return f(x.seq, x.epoch, x.position, x.n_tokens, x.source, x.mask, x.adapter, x.readback); }
-template <class I> auto inspect(I& f, RowSample& x) {
-  return f(x.row, x.output_index, x.seed, x.prompt_length, x.temperature, x.top_k, x.top_p, x.min_p, x.repetition_penalty, x.presence_penalty,
-           x.frequency_penalty, x.bias_begin, x.n_biases, x.bar_begin, x.n_bars, x.history_begin, x.n_history, x.n_best, x.logprobs_row);
+template <class I>
+auto inspect(I& f, Row& x) {
+  return f(x.seq, x.epoch, x.position, x.n_tokens, x.source, x.mask, x.adapter, x.readback);
+}
+template <class I>
+auto inspect(I& f, RowSample& x) {
+  return f(x.row, x.output_index, x.seed, x.prompt_length, x.temperature, x.top_k, x.top_p, x.min_p, x.repetition_penalty,
+           x.presence_penalty, x.frequency_penalty, x.bias_begin, x.n_biases, x.bar_begin, x.n_bars, x.history_begin, x.n_history, x.n_best,
+           x.logprobs_row);
 }
 template <class I>
 auto inspect(I& f, StepPlan& x) {
   return f(x.ticket, x.effects, x.rows, x.tokens, x.samples, x.biases, x.stream);
 }
-template <class I> auto inspect(I& f, TableDelta& x) { return f(x.slot, x.index, x.block); }
-template <class I> auto inspect(I& f, DeviceRow& x) {
+template <class I>
+auto inspect(I& f, TableDelta& x) {
+  return f(x.slot, x.index, x.block);
+}
+template <class I>
+auto inspect(I& f, DeviceRow& x) {
   return f(x.slot, x.position, x.n_tokens, x.source, x.index, x.feed_cells, x.feed_tag, x.mask, x.adapter_slot, x.wants_token, x.sampled,
            x.logits_row, x.state_in, x.state_out);
 }
@@ -162,11 +172,12 @@ template <class I>
 auto inspect(I& f, SlotHandles& x) {
   return f(x.slot, x.event, x.readback, x.logits, x.logprobs, x.cells, x.upload, x.stream);
 }
-template <class I> auto inspect(I& f, LaunchedStep& x) { 
+template <class I>
+auto inspect(I& f, LaunchedStep& x) {
   return f(x.ticket, x.slot, x.n_tokens, x.n_logits, x.n_logprobs, x.deltas, x.rows, x.tokens, x.samples, x.biases);
- }
+}
 
-std::string label(const Row& x);           // "s1.5 e0 @12 feed(t1.41[3])"
+std::string label(const Row& x);  // "s1.5 e0 @12 feed(t1.41[3])"
 // "Prefill{n=2, tokens=64}" | "Decode{n=4}" | "DecodeFed{n=4, fed=3}" | "Mixed{n=5, fed=3, tokens=68}" | "Effects{2}";
 // "Prefill{n=2, tokens=64} aside" on the prefill stream
 std::string label(const StepPlan& x);

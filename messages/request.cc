@@ -6,21 +6,30 @@ namespace troupe {
 
 const char* name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::deadline: return "deadline";
-    case FinishReason::error: return "error";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::deadline:
+      return "deadline";
+    case FinishReason::error:
+      return "error";
   }
   return "?";
 }
 
 const char* name(CancelOutcome outcome) {
   switch (outcome) {
-    case CancelOutcome::cancelled_waiting: return "cancelled_waiting";
-    case CancelOutcome::cancelled_running: return "cancelled_running";
-    case CancelOutcome::already_finished: return "already_finished";
-    case CancelOutcome::not_found: return "not_found";
+    case CancelOutcome::cancelled_waiting:
+      return "cancelled_waiting";
+    case CancelOutcome::cancelled_running:
+      return "cancelled_running";
+    case CancelOutcome::already_finished:
+      return "already_finished";
+    case CancelOutcome::not_found:
+      return "not_found";
   }
   return "?";
 }

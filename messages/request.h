@@ -29,8 +29,8 @@ struct SamplingParams {
   float presence_penalty = 0;    // [-2, 2]; over output
   float frequency_penalty = 0;   // [-2, 2]; over output
   std::vector<TokenBias> logit_bias{};
-  Optional<std::uint64_t> seed{};               // none: the runtime draws one and reports it in Finish
-  Optional<std::uint32_t> logprobs{};           // the chosen token's, and that many best (at most kMaxLogprobs)
+  Optional<std::uint64_t> seed{};      // none: the runtime draws one and reports it in Finish
+  Optional<std::uint32_t> logprobs{};  // the chosen token's, and that many best (at most kMaxLogprobs)
   static constexpr std::uint32_t kMaxLogprobs = ReadLogprobs::kMaxBest;
 
   // A longer list of biases is not brought to the device with every row: the host samples.
@@ -40,9 +40,7 @@ struct SamplingParams {
   // Whether the ids before a token bear on its choice.
   bool penalizes() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
   // Whether a token has to be sampled. False: the device's masked argmax is the answer.
-  bool needs_logits() const {
-    return temperature > 0 || penalizes() || !logit_bias.empty() || logprobs.has_value();
-  }
+  bool needs_logits() const { return temperature > 0 || penalizes() || !logit_bias.empty() || logprobs.has_value(); }
 };
 
 struct StopConditions {
@@ -67,7 +65,7 @@ struct Request {
   StopConditions stop;
   Optional<Think> think;
   Optional<TimeNs> deadline;  // nanoseconds after submission, over its whole life
-  std::string adapter{};       // its name; "" = the one that requests without a name get: the base model, or the last Rotate's
+  std::string adapter{};      // its name; "" = the one that requests without a name get: the base model, or the last Rotate's
   void clear() { *this = {}; }
 };
 
@@ -106,8 +104,8 @@ struct Finish {
   std::uint64_t seed = 0;        // the seed in force, given or drawn
   std::uint32_t text_begin = 0;  // text that was held back and now is final
   std::uint32_t text_size = 0;
-  Error error;                   // reason error: why
-  std::uint32_t attempt = 0;     // as in TokenEvent
+  Error error;                // reason error: why
+  std::uint32_t attempt = 0;  // as in TokenEvent
   // The request went on, after a failure, on a replica of another arithmetic: an undisturbed stream may be another one (R1).
   bool other_arithmetic = false;
 };
@@ -128,21 +126,47 @@ struct TokenBatch {
 
 enum class CancelOutcome : std::uint8_t { cancelled_waiting, cancelled_running, already_finished, not_found };
 
-template <class I> auto inspect(I& f, TokenBias& x) { return f(x.id, x.bias); }
-template <class I> auto inspect(I& f, SamplingParams& x) {
+template <class I>
+auto inspect(I& f, TokenBias& x) {
+  return f(x.id, x.bias);
+}
+template <class I>
+auto inspect(I& f, SamplingParams& x) {
   return f(x.temperature, x.top_k, x.top_p, x.min_p, x.repetition_penalty, x.presence_penalty, x.frequency_penalty, x.logit_bias, x.seed,
            x.logprobs);
 }
-template <class I> auto inspect(I& f, Request& x) { return f(x.client, x.prompt, x.sampling, x.stop, x.think, x.deadline, x.adapter); }
-template <class I> auto inspect(I& f, Think& x) { return f(x.close, x.bar_a, x.bar_b); }
-template <class I> auto inspect(I& f, StopConditions& x) { return f(x.max_tokens, x.min_tokens, x.stop, x.stop_token_ids, x.ignore_eos); }
-template <class I> auto inspect(I& f, Usage& x) { return f(x.prompt_tokens, x.completion_tokens, x.cached_tokens); }
-template <class I> auto inspect(I& f, TokenLogprob& x) { return f(x.id, x.logprob); }
-template <class I> auto inspect(I& f, TokenEvent& x) {
+template <class I>
+auto inspect(I& f, Request& x) {
+  return f(x.client, x.prompt, x.sampling, x.stop, x.think, x.deadline, x.adapter);
+}
+template <class I>
+auto inspect(I& f, Think& x) {
+  return f(x.close, x.bar_a, x.bar_b);
+}
+template <class I>
+auto inspect(I& f, StopConditions& x) {
+  return f(x.max_tokens, x.min_tokens, x.stop, x.stop_token_ids, x.ignore_eos);
+}
+template <class I>
+auto inspect(I& f, Usage& x) {
+  return f(x.prompt_tokens, x.completion_tokens, x.cached_tokens);
+}
+template <class I>
+auto inspect(I& f, TokenLogprob& x) {
+  return f(x.id, x.logprob);
+}
+template <class I>
+auto inspect(I& f, TokenEvent& x) {
   return f(x.request, x.attempt, x.index, x.id, x.text_begin, x.text_size, x.best_begin, x.best_size, x.logprob);
 }
-template <class I> auto inspect(I& f, Finish& x) { return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error, x.attempt, x.other_arithmetic); }
-template <class I> auto inspect(I& f, TokenBatch& x) { return f(x.events, x.finishes, x.text, x.best); }
+template <class I>
+auto inspect(I& f, Finish& x) {
+  return f(x.request, x.reason, x.usage, x.seed, x.text_begin, x.text_size, x.error, x.attempt, x.other_arithmetic);
+}
+template <class I>
+auto inspect(I& f, TokenBatch& x) {
+  return f(x.events, x.finishes, x.text, x.best);
+}
 
 const char* name(FinishReason reason);
 const char* name(CancelOutcome outcome);

@@ -47,9 +47,18 @@ struct StepResult {
   }
 };
 
-template <class I> auto inspect(I& f, LogitsView& x) { return f(x.n_rows, x.vocab); }
-template <class I> auto inspect(I& f, RowLogprobs& x) { return f(x.chosen, x.best_begin, x.n_best); }
-template <class I> auto inspect(I& f, StepResult& x) { return f(x.ticket, x.error, x.rows, x.logits, x.logprobs, x.best); }
+template <class I>
+auto inspect(I& f, LogitsView& x) {
+  return f(x.n_rows, x.vocab);
+}
+template <class I>
+auto inspect(I& f, RowLogprobs& x) {
+  return f(x.chosen, x.best_begin, x.n_best);
+}
+template <class I>
+auto inspect(I& f, StepResult& x) {
+  return f(x.ticket, x.error, x.rows, x.logits, x.logprobs, x.best);
+}
 
 std::string label(const StepResult& x);  // "Result{t1.42, n=4}" | "Result{t1.42, readback/device_failed}"
 

@@ -65,12 +65,22 @@ struct SampledBatch {
   }
 };
 
-template <class I> auto inspect(I& f, SampleRow& x) {
+template <class I>
+auto inspect(I& f, SampleRow& x) {
   return f(x.request, x.params, x.seed, x.logits_row, x.output_index, x.new_begin, x.new_size, x.bar_begin, x.bar_size, x.fresh);
 }
-template <class I> auto inspect(I& f, SampleBatch& x) { return f(x.ticket, x.logits, x.rows, x.tokens, x.closed); }
-template <class I> auto inspect(I& f, SampledRow& x) { return f(x.request, x.id, x.status, x.logprob, x.best_begin, x.best_size); }
-template <class I> auto inspect(I& f, SampledBatch& x) { return f(x.ticket, x.rows, x.best); }
+template <class I>
+auto inspect(I& f, SampleBatch& x) {
+  return f(x.ticket, x.logits, x.rows, x.tokens, x.closed);
+}
+template <class I>
+auto inspect(I& f, SampledRow& x) {
+  return f(x.request, x.id, x.status, x.logprob, x.best_begin, x.best_size);
+}
+template <class I>
+auto inspect(I& f, SampledBatch& x) {
+  return f(x.ticket, x.rows, x.best);
+}
 
 std::string label(const SampleBatch& x);   // "Sample{t1.42, n=2}"
 std::string label(const SampledBatch& x);  // "Sampled{t1.42, n=2}"

@@ -16,11 +16,13 @@ namespace troupe {
 
 namespace shared_detail {
 
-template <class T> struct Node;
+template <class T>
+struct Node;
 
 // The returned nodes: pushed by any thread, taken all at once by the pool's owner. It outlives its pool as long as
 // a node is out, by reference count.
-template <class T> struct Home {
+template <class T>
+struct Home {
   std::atomic<Node<T>*> returned{nullptr};
   std::atomic<std::size_t> refs{1};  // the pool, and every node that is out
 
@@ -36,7 +38,8 @@ template <class T> struct Home {
   }
 };
 
-template <class T> struct Node {
+template <class T>
+struct Node {
   T value{};
   std::atomic<std::size_t> refs{0};
   Home<T>* home = nullptr;  // null: plain heap object
@@ -57,9 +60,11 @@ template <class T> struct Node {
 
 }  // namespace shared_detail
 
-template <class T> class Draft;
+template <class T>
+class Draft;
 
-template <class T> class Shared {
+template <class T>
+class Shared {
  public:
   Shared() = default;
   Shared(const Shared& o) : node_(o.node_) {
@@ -94,7 +99,8 @@ template <class T> class Shared {
 };
 
 // Reads forward to the pointee; loading makes a new one. An empty reference is written as a flag.
-template <class Inspector, class T> auto inspect(Inspector& f, Shared<T>& x) {
+template <class Inspector, class T>
+auto inspect(Inspector& f, Shared<T>& x) {
   bool present = static_cast<bool>(x);
   if constexpr (Inspector::reads_state) {
     if (!present) {
@@ -115,7 +121,8 @@ template <class Inspector, class T> auto inspect(Inspector& f, Shared<T>& x) {
 }
 
 // The one writable reference to a payload that is being filled; freeze() ends writing.
-template <class T> class Draft {
+template <class T>
+class Draft {
  public:
   Draft(Draft&& o) noexcept : node_(std::exchange(o.node_, nullptr)) {}
   Draft& operator=(Draft&&) = delete;
@@ -127,12 +134,14 @@ template <class T> class Draft {
   Shared<T> freeze() && { return Shared<T>(std::exchange(node_, nullptr)); }
 
  private:
-  template <class U> friend class Pool;
+  template <class U>
+  friend class Pool;
   explicit Draft(shared_detail::Node<T>* n) : node_(n) {}
   shared_detail::Node<T>* node_;
 };
 
-template <class T> class Pool {
+template <class T>
+class Pool {
  public:
   Pool() : home_(new shared_detail::Home<T>) {}
   Pool(const Pool&) = delete;

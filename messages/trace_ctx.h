@@ -12,6 +12,9 @@ struct TraceCtx {
   std::uint64_t cause = 0;
 };
 
-template <class Inspector> auto inspect(Inspector& f, TraceCtx& x) { return f(x.seq, x.cause); }
+template <class Inspector>
+auto inspect(Inspector& f, TraceCtx& x) {
+  return f(x.seq, x.cause);
+}
 
 }  // namespace troupe

@@ -20,7 +20,8 @@ struct DeliveryThread {
 
 class DeliveryShell final : public Shell<DeliveryActor, DeliveryCore, DeliveryOutbox> {
  public:
-  DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeliveryConfig& core, std::shared_ptr<DeliveryThread> thread);
+  DeliveryShell(caf::actor_config& config, std::shared_ptr<Counts> counts, const DeliveryConfig& core,
+                std::shared_ptr<DeliveryThread> thread);
   const char* name() const override { return "delivery"; }
   behavior_type make_behavior() override;
   void on_exit() override;

@@ -263,7 +263,8 @@ void DispatcherCore::on(const Reclaimed& m, TimeNs now, DispatcherOutbox& out) {
             Error{ErrorCode::adapter_gone, "the replica was lost before it said which adapter the request is bound to"});
     } else if (e.moves > s.config.max_moves) {
       s.end(e, FinishReason::error,
-            Error{e.error.code, fmt::format("{} replicas in a row were lost under the request, which got no token: {}", e.moves, e.error.what)});
+            Error{e.error.code,
+                  fmt::format("{} replicas in a row were lost under the request, which got no token: {}", e.moves, e.error.what)});
     } else {
       --s.reclaiming;
       e.where = State::Entry::Where::queued;

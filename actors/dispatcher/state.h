@@ -133,8 +133,8 @@ struct DispatcherCore::State {
   std::unordered_map<std::uint64_t, std::uint64_t> live;  // client -> generation, of those that are not ending; looked up, never walked
   // client, generation: of those that were ending, and live again since their replica was lost, while a newer one has their client's id
   std::set<std::pair<std::uint64_t, std::uint64_t>> displaced;
-  std::map<std::uint64_t, Entry> requests;                // by generation
-  std::deque<std::uint64_t> queue;                        // generations; those that were moved first
+  std::map<std::uint64_t, Entry> requests;  // by generation
+  std::deque<std::uint64_t> queue;          // generations; those that were moved first
   std::uint32_t reclaiming = 0;
   std::vector<std::pair<RequestId, ReplicaRef>> cancels;  // CancelRequest that were not answered
   std::deque<std::uint64_t> ended;                        // clients whose last request has ended; at most max_live

@@ -86,23 +86,37 @@ template <class M>
 inline constexpr bool kFromNode = false;
 #define TROUPE_TO_NODE(M) \
   template <>             \
-  inline constexpr bool kToNode<M> = true;
+  inline constexpr bool kToNode<M> = true
 #define TROUPE_FROM_NODE(M) \
   template <>               \
-  inline constexpr bool kFromNode<M> = true;
-TROUPE_TO_NODE(Hello)
-TROUPE_TO_NODE(Refused)
-TROUPE_TO_NODE(Heartbeat) TROUPE_TO_NODE(Admit) TROUPE_TO_NODE(CancelRequest) TROUPE_TO_NODE(Drain) TROUPE_TO_NODE(LoraSubmit)
-    TROUPE_TO_NODE(FetchAdapter) TROUPE_TO_NODE(AskReport) TROUPE_FROM_NODE(Welcome) TROUPE_FROM_NODE(Refused) TROUPE_FROM_NODE(Heartbeat)
-        TROUPE_FROM_NODE(Deliver) TROUPE_FROM_NODE(Ended) TROUPE_FROM_NODE(CancelReply) TROUPE_FROM_NODE(Drained)
-            TROUPE_FROM_NODE(LoraAnswer) TROUPE_FROM_NODE(LoraBound) TROUPE_FROM_NODE(AdapterFetched) TROUPE_FROM_NODE(ReplicaLost)
-                TROUPE_FROM_NODE(ReplicaReport)
+  inline constexpr bool kFromNode<M> = true
+TROUPE_TO_NODE(Hello);
+TROUPE_TO_NODE(Refused);
+TROUPE_TO_NODE(Heartbeat);
+TROUPE_TO_NODE(Admit);
+TROUPE_TO_NODE(CancelRequest);
+TROUPE_TO_NODE(Drain);
+TROUPE_TO_NODE(LoraSubmit);
+TROUPE_TO_NODE(FetchAdapter);
+TROUPE_TO_NODE(AskReport);
+TROUPE_FROM_NODE(Welcome);
+TROUPE_FROM_NODE(Refused);
+TROUPE_FROM_NODE(Heartbeat);
+TROUPE_FROM_NODE(Deliver);
+TROUPE_FROM_NODE(Ended);
+TROUPE_FROM_NODE(CancelReply);
+TROUPE_FROM_NODE(Drained);
+TROUPE_FROM_NODE(LoraAnswer);
+TROUPE_FROM_NODE(LoraBound);
+TROUPE_FROM_NODE(AdapterFetched);
+TROUPE_FROM_NODE(ReplicaLost);
+TROUPE_FROM_NODE(ReplicaReport);
 #undef TROUPE_TO_NODE
 #undef TROUPE_FROM_NODE
 
-    // The most bytes of a frame. Those that carry an adapter are megabytes; of the others a few bytes can stand for many in memory
-    // (a list of empty texts: one for 32), so that they are kept smaller.
-    inline constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+// The most bytes of a frame. Those that carry an adapter are megabytes; of the others a few bytes can stand for many in memory
+// (a list of empty texts: one for 32), so that they are kept smaller.
+inline constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostAdapterBytes = std::size_t{96} << 20;
 constexpr std::size_t most_bytes(std::uint8_t type) {
   return type == type_of<LoraSubmit>() || type == type_of<AdapterFetched>() ? kMostAdapterBytes : kMostBytes;

@@ -31,24 +31,24 @@ namespace troupe::actors {
 // Switches that break one rule each, for negative controls only.
 enum class RouterFault : std::uint8_t {
   none,
-  free_at_finish,     // R3: blocks and slot return while steps in flight name them
-  skip_rollback,      // R2: the launched length does not fall
-  reuse_ring_early,   // R4: a slot whose logits are being read is used again
-  optimistic_length,  // R2: what is launched counts as settled; of a model with a window, for what lies behind it
-  lora_in_flight,     // R9: the table changes while tickets in flight name the adapter that goes
-  lora_at_finish,     // R9: users are counted at their finish, not at the fence
-  free_before_copy,   // R3: blocks return while a save still reads them
-  newest_state,       // R2: after a rollback the newest version of the recurrent state is read, not the settled one
-  states_at_finish,   // R3: versions return while steps in flight name them
-  evict_in_use,       // R3: a snapshot is given up while a sequence reads it
-  shift_snapshot,     // a snapshot is kept for the block before the one that it is of
-  stale_cell,         // R6: a row is fed from another step's cell, with that step's tag
-  wait_unrecorded,    // R12: a copy is sent to its stream before the event that it waits for is recorded
+  free_at_finish,      // R3: blocks and slot return while steps in flight name them
+  skip_rollback,       // R2: the launched length does not fall
+  reuse_ring_early,    // R4: a slot whose logits are being read is used again
+  optimistic_length,   // R2: what is launched counts as settled; of a model with a window, for what lies behind it
+  lora_in_flight,      // R9: the table changes while tickets in flight name the adapter that goes
+  lora_at_finish,      // R9: users are counted at their finish, not at the fence
+  free_before_copy,    // R3: blocks return while a save still reads them
+  newest_state,        // R2: after a rollback the newest version of the recurrent state is read, not the settled one
+  states_at_finish,    // R3: versions return while steps in flight name them
+  evict_in_use,        // R3: a snapshot is given up while a sequence reads it
+  shift_snapshot,      // a snapshot is kept for the block before the one that it is of
+  stale_cell,          // R6: a row is fed from another step's cell, with that step's tag
+  wait_unrecorded,     // R12: a copy is sent to its stream before the event that it waits for is recorded
   snapshot_unsettled,  // R2: the newest version of the recurrent state is kept as the snapshot, not the settled one
-  save_newest_state,  // R2: the newest version of the recurrent state is saved, not the settled one
-  trust_half_copy,    // R3: blocks that a copy on another stream may write at any time are used again
-  trust_join,         // R12: rows are launched while a step of another stream names their sequence
-  fence_one_stream,   // R3: what steps on the prefill stream name is not fenced
+  save_newest_state,   // R2: the newest version of the recurrent state is saved, not the settled one
+  trust_half_copy,     // R3: blocks that a copy on another stream may write at any time are used again
+  trust_join,          // R12: rows are launched while a step of another stream names their sequence
+  fence_one_stream,    // R3: what steps on the prefill stream name is not fenced
 };
 
 struct RouterConfig {
@@ -80,8 +80,8 @@ struct RouterStats {
   std::uint64_t marks = 0;  // events recorded for a copy on another stream to wait for
 };
 
-using RouterOutbox =
-    Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, RecordEvent, CopyBlocks, WriteState, ReadState, DropState, ChangeTable>;
+using RouterOutbox = Outbox<Opened, Accepted, Settled, Applied, LoraReply, TornDown, Enqueue, Saved, RecordEvent, CopyBlocks, WriteState,
+                            ReadState, DropState, ChangeTable>;
 
 class RouterCore {
  public:

@@ -26,19 +26,19 @@ struct alignas(64) RouterSequence {
   std::uint32_t epoch = 0;
   std::uint32_t launched_len = 0;
   std::uint32_t settled_len = 0;
-  std::uint32_t known_len = kNever;   // tokens in the history below; kNever: it is not kept
-  std::uint32_t publish_at = kNever;  // the settled length at which publish() has something to do
-  std::uint32_t open_steps = 0;       // tickets in flight that name it
-  std::uint32_t slot = kNoSlot;       // kNoSlot: detached
+  std::uint32_t known_len = kNever;       // tokens in the history below; kNever: it is not kept
+  std::uint32_t publish_at = kNever;      // the settled length at which publish() has something to do
+  std::uint32_t open_steps = 0;           // tickets in flight that name it
+  std::uint32_t slot = kNoSlot;           // kNoSlot: detached
   std::uint32_t stream = kComputeStream;  // that they are on, or were last
-  std::uint8_t open_copies = 0;       // saves that still have to read its blocks
-  bool released = false;              // waits at its fence (R3)
-  bool fenced = false;                // released with steps or copies in flight: its blocks are
-  bool stateless = false;             // it was opened behind a snapshot, and is to be told to begin from it
-  bool resend = false;                // the device may not have its table: rows bring all of it until a step with one succeeds
-  Token* next_known = nullptr;        // where the token at position known_len goes
-  std::uint64_t planned_in = 0;       // the last plan that was checked and has a row of it
-  std::uint64_t named_in = 0;         // the last step that was accepted and has a row of it
+  std::uint8_t open_copies = 0;           // saves that still have to read its blocks
+  bool released = false;                  // waits at its fence (R3)
+  bool fenced = false;                    // released with steps or copies in flight: its blocks are
+  bool stateless = false;                 // it was opened behind a snapshot, and is to be told to begin from it
+  bool resend = false;                    // the device may not have its table: rows bring all of it until a step with one succeeds
+  Token* next_known = nullptr;            // where the token at position known_len goes
+  std::uint64_t planned_in = 0;           // the last plan that was checked and has a row of it
+  std::uint64_t named_in = 0;             // the last step that was accepted and has a row of it
   AdapterRef adapter;
   // A block covers positions [index * block_size, + block_size). The first `behind` entries are kNoBlock: they lie behind
   // the window and went back. Of those the device has been told `told`.

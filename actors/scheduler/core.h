@@ -47,18 +47,18 @@ struct SchedulerConfig {
 
 // Counted since start; read by metrics and verify.
 struct SchedulerStats {
-  std::uint64_t steps = 0;         // launched
-  std::uint64_t settled = 0;       // of those
-  std::uint64_t decode_steps = 0;  // with at least one row that continues a sequence's output
-  std::uint64_t steps_ahead = 0;   // of those: enqueued while an earlier one was unsettled, with a fed row
+  std::uint64_t steps = 0;          // launched
+  std::uint64_t settled = 0;        // of those
+  std::uint64_t decode_steps = 0;   // with at least one row that continues a sequence's output
+  std::uint64_t steps_ahead = 0;    // of those: enqueued while an earlier one was unsettled, with a fed row
   std::uint64_t prefill_steps = 0;  // on a stream of their own
   std::uint64_t rows = 0;
   std::uint64_t fed_rows = 0;
   std::uint64_t device_sampled = 0;  // rows
-  std::uint64_t overruns = 0;       // fed rows dropped: their sequence had ended
-  std::uint64_t redone_rows = 0;    // rows disowned by a changed mask, and their descendants
-  std::uint64_t stale_results = 0;  // rows of an older epoch, dropped
-  std::uint64_t failed_rows = 0;    // NaN, poisoned or failed-step rows
+  std::uint64_t overruns = 0;        // fed rows dropped: their sequence had ended
+  std::uint64_t redone_rows = 0;     // rows disowned by a changed mask, and their descendants
+  std::uint64_t stale_results = 0;   // rows of an older epoch, dropped
+  std::uint64_t failed_rows = 0;     // NaN, poisoned or failed-step rows
   std::uint64_t preemptions = 0;
   std::uint64_t tokens = 0;          // committed
   std::uint64_t prefill_tokens = 0;  // launched
@@ -79,7 +79,8 @@ struct SchedulerStats {
   std::uint64_t taken_over = 0;       // requests that came with output of another replica
 };
 
-using SchedulerOutbox = Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState, ReplicaLost, ReplicaReport>;
+using SchedulerOutbox =
+    Outbox<Open, Launch, Apply, Sample, Deliver, Ended, CancelReply, Drained, SetTimer, DropState, ReplicaLost, ReplicaReport>;
 
 class SchedulerCore {
  public:

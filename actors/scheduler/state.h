@@ -39,7 +39,7 @@ struct alignas(64) Live {
   enum class Phase : std::uint8_t { unused, waiting, opening, running };
   // What every row of every step asks for lies together at the front; of the request, copies.
   Phase phase = Phase::unused;
-  bool samples = false;      // SamplingParams::needs_logits()
+  bool samples = false;  // SamplingParams::needs_logits()
   bool closed_thinking = false;
   bool kv_blocked = false;    // blocks did not suffice for its next row: it sits out until something settles
   bool stops_at_ids = false;  // some ids end it, or its thinking
@@ -58,8 +58,8 @@ struct alignas(64) Live {
   std::uint32_t stream = kComputeStream;  // of its last row, disowned or not
   std::uint64_t last_step = 0;            // likewise; 0: its sequence has had none
   std::uint32_t failures = 0;             // in a row
-  Token newest = 0;            // output.back()
-  Ticket sampling;             // its logits of this step are with the sampler; incarnation 0 = none
+  Token newest = 0;                       // output.back()
+  Ticket sampling;                        // its logits of this step are with the sampler; incarnation 0 = none
   SeqId seq;
   std::vector<Token> output;
   RequestId id;
@@ -73,17 +73,17 @@ struct alignas(64) Live {
   std::uint64_t admitted = 0;  // order of arrival
   std::uint32_t attempt = 0;   // as in Admit
   bool other_arithmetic = false;
-  TimeNs deadline = 0;         // absolute; 0 = none
+  TimeNs deadline = 0;  // absolute; 0 = none
   std::uint32_t sampler_seen = 0;
-  bool sampler_fresh = true;     // the sampler keeps nothing of it
-  bool sampler_knows = false;    // and has to be told when it ends
-  bool preempted = false;        // at least once
-  bool saving = false;           // the router has not answered yet: it is not opened before
-  std::uint32_t cached_len = 0;  // of the prompt, at its first opening
-  std::size_t immune_until = 0;  // output size: preempted before it only if nobody else can be
-  SeqId saved;                   // waiting or opening: its state was saved as this sequence; incarnation 0 = none
-  std::uint32_t saved_len = 0;   // positions
-  std::uint32_t opened_len = 0;  // positions that were there when its sequence was opened
+  bool sampler_fresh = true;                    // the sampler keeps nothing of it
+  bool sampler_knows = false;                   // and has to be told when it ends
+  bool preempted = false;                       // at least once
+  bool saving = false;                          // the router has not answered yet: it is not opened before
+  std::uint32_t cached_len = 0;                 // of the prompt, at its first opening
+  std::size_t immune_until = 0;                 // output size: preempted before it only if nobody else can be
+  SeqId saved;                                  // waiting or opening: its state was saved as this sequence; incarnation 0 = none
+  std::uint32_t saved_len = 0;                  // positions
+  std::uint32_t opened_len = 0;                 // positions that were there when its sequence was opened
   std::uint32_t cut_first = 0, cut_second = 0;  // where its chunks have to end: Opened's
   std::uint32_t opened_known = 0;               // known() then
 
@@ -180,9 +180,9 @@ struct SchedulerCore::State {
   AdapterRef held;                        // LoraHold: its requests are not opened
   TimeNs held_until = 0;
   bool draining = false;
-  Error halted;  // code none = works
-  bool left = false;       // and movable: its requests are the dispatcher's, and nothing is done any more
-  bool told = false;       // ReplicaLost is on its way
+  Error halted;       // code none = works
+  bool left = false;  // and movable: its requests are the dispatcher's, and nothing is done any more
+  bool told = false;  // ReplicaLost is on its way
   TimeNs last_settled = 0;
   SchedulerStats stats;
 
@@ -191,12 +191,12 @@ struct SchedulerCore::State {
   Pool<StepPlan> plans;
   Pool<SampleBatch> sample_batches;
   Pool<TokenBatch> token_batches;
-  TokenBatch staged;                         // what deliver() sends; the delivery thread never touches this one
-  bool settled_now = false;                  // the message at hand is a Settled
+  TokenBatch staged;                           // what deliver() sends; the delivery thread never touches this one
+  bool settled_now = false;                    // the message at hand is a Settled
   std::uint32_t settling_on = kComputeStream;  // of a step of this stream
-  bool due = false;                          // `staged` was held back once
-  std::vector<std::uint32_t> without_text;   // indices in `live`: deliver() makes their text, so that the next launch need not wait
-  std::optional<Draft<SampleBatch>> sample;  // likewise
+  bool due = false;                            // `staged` was held back once
+  std::vector<std::uint32_t> without_text;     // indices in `live`: deliver() makes their text, so that the next launch need not wait
+  std::optional<Draft<SampleBatch>> sample;    // likewise
 
   Live* find(const RequestId& id);
   Live* find(const StepRow& row);  // null: ended, or its sequence is another one now

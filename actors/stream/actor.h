@@ -17,7 +17,7 @@
 namespace troupe::actors {
 
 struct StreamSetup {
-  device::Driver* driver = nullptr;         // both outlive the actor
+  device::Driver* driver = nullptr;  // both outlive the actor
   device::ModelDeviceFeed* model = nullptr;
   std::uint32_t ring_slots = 2;
   std::uint32_t copy_places = 0;

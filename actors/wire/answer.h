@@ -9,7 +9,8 @@
 
 namespace troupe::actors {
 
-template <class T> class Answer {
+template <class T>
+class Answer {
  public:
   explicit Answer(caf::typed_response_promise<T> promise) : promise_(std::move(promise)) {}
   Answer(Answer&& o) noexcept : promise_(std::exchange(o.promise_, {})) {}

@@ -50,8 +50,8 @@ class ControlConfig : public caf::actor_system_config {
   Home& home(std::size_t thread) const;
 
   const ControlOptions control;
-  std::vector<IdleWork> idle_work;                       // by thread
-  std::shared_ptr<const void> kept_alive;                // as long as the system
+  std::vector<IdleWork> idle_work;         // by thread
+  std::shared_ptr<const void> kept_alive;  // as long as the system
 
  private:
   friend std::unique_ptr<caf::actor_system> start_system(ControlConfig& config);
@@ -117,8 +117,12 @@ struct SpinPark : caf::policy::unprofiled {
     bool parked = false;  // guarded by mutex
   };
 
-  template <class C> void central_enqueue(C* self, caf::resumable* job) { self->worker_by_id(0)->external_enqueue(job); }
-  template <class W> void external_enqueue(W* self, caf::resumable* job) {
+  template <class C>
+  void central_enqueue(C* self, caf::resumable* job) {
+    self->worker_by_id(0)->external_enqueue(job);
+  }
+  template <class W>
+  void external_enqueue(W* self, caf::resumable* job) {
     worker_data& w = d(self);
     bool wake;
     {
@@ -129,10 +133,17 @@ struct SpinPark : caf::policy::unprofiled {
     }
     if (wake) w.wake.notify_one();
   }
-  template <class W> void internal_enqueue(W* self, caf::resumable* job) { d(self).local.push(job); }
-  template <class W> void resume_job_later(W* self, caf::resumable* job) { d(self).local.push(job); }
+  template <class W>
+  void internal_enqueue(W* self, caf::resumable* job) {
+    d(self).local.push(job);
+  }
+  template <class W>
+  void resume_job_later(W* self, caf::resumable* job) {
+    d(self).local.push(job);
+  }
 
-  template <class W> caf::resumable* dequeue(W* self) {
+  template <class W>
+  caf::resumable* dequeue(W* self) {
     worker_data& w = d(self);
     if (w.home == nullptr) start(w, self->id());
     if (caf::resumable* job = next(w)) return job;
@@ -159,13 +170,15 @@ struct SpinPark : caf::policy::unprofiled {
     }
   }
 
-  template <class W, class F> void foreach_resumable(W* self, F f) {
+  template <class W, class F>
+  void foreach_resumable(W* self, F f) {
     worker_data& w = d(self);
     while (!w.local.empty()) f(w.local.pop());
     const std::lock_guard lock(w.mutex);
     while (!w.external.empty()) f(w.external.pop());
   }
-  template <class C, class F> void foreach_central_resumable(C*, F) {}
+  template <class C, class F>
+  void foreach_central_resumable(C*, F) {}
 
  private:
   static std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -208,9 +221,7 @@ class ControlThread final : public Home {
     system_ = &system;
     worker_ = dynamic_cast<ControlScheduler&>(system.scheduler()).worker_by_id(thread);
   }
-  void exec_later(caf::resumable* job) override {
-    static_cast<caf::scheduler::worker<SpinPark>*>(worker_)->external_enqueue(job);
-  }
+  void exec_later(caf::resumable* job) override { static_cast<caf::scheduler::worker<SpinPark>*>(worker_)->external_enqueue(job); }
 };
 
 inline ControlConfig::ControlConfig(const ControlOptions& options) : control(options), idle_work(options.threads) {

@@ -79,7 +79,8 @@ class BlockPool {
 
 // A mailbox element that holds one message, in a block of a pool. Handlers take the message by const reference, so it
 // is neither copied nor moved on its way.
-template <class M> class PooledElement final : public caf::mailbox_element, public caf::detail::tuple_vals_impl<caf::type_erased_tuple, M> {
+template <class M>
+class PooledElement final : public caf::mailbox_element, public caf::detail::tuple_vals_impl<caf::type_erased_tuple, M> {
   using Tuple = caf::detail::tuple_vals_impl<caf::type_erased_tuple, M>;
 
  public:

@@ -65,7 +65,7 @@ struct DeviceStarted {
   std::uint64_t prefill_stream = 0;  // 0: all steps go on `stream`
 };
 struct StopDevice {};  // -> device, stream: give everything back; answered when done
-struct Done {  // the answer to an edge message: it is done, or not because of this
+struct Done {          // the answer to an edge message: it is done, or not because of this
   Error error;
 };
 struct PollEvents {};  // stream -> device, once: the driver announces no completions, ask it
@@ -77,9 +77,9 @@ struct AttachStream {  // -> stream: the stream that it owns from now on, and th
 struct Joined;
 
 // ---- what passes between the front (dispatcher, delivery) and a replica, which may be on another machine: these messages only
-using FrontDoor = caf::typed_actor<caf::reacts_to<Ended>, caf::reacts_to<CancelReply>, caf::reacts_to<Drained>, caf::reacts_to<LoraAnswer>,
-                                   caf::reacts_to<LoraBound>, caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>,
-                                   caf::reacts_to<ReplicaReport>>;
+using FrontDoor =
+    caf::typed_actor<caf::reacts_to<Ended>, caf::reacts_to<CancelReply>, caf::reacts_to<Drained>, caf::reacts_to<LoraAnswer>,
+                     caf::reacts_to<LoraBound>, caf::reacts_to<AdapterFetched>, caf::reacts_to<ReplicaLost>, caf::reacts_to<ReplicaReport>>;
 using DeliveryDoor = caf::typed_actor<caf::reacts_to<Deliver>>;
 using RequestDoor = caf::typed_actor<caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>>;
 using WorkDoor = caf::typed_actor<caf::reacts_to<Halt>, caf::reacts_to<AskReport>>;
@@ -91,7 +91,7 @@ using MakerDoor = caf::typed_actor<caf::reacts_to<StartReplica>, caf::reacts_to<
 using OwnerDoor = caf::typed_actor<caf::reacts_to<Joined>, caf::reacts_to<ReplicaDown>>;
 
 struct ReplicaDoors {
-  RequestDoor requests;  // by way of the LoRA controller, where there is one: it binds requests to adapters
+  RequestDoor requests;                    // by way of the LoRA controller, where there is one: it binds requests to adapters
   Sender requests_to = Sender::scheduler;  // who that is, for the record
   WorkDoor scheduler;
   LoraDoor lora;  // none: the model has no adapter slots
@@ -103,23 +103,48 @@ struct Joined {
   std::vector<caf::strong_actor_ptr> watch;
 };
 
-template <class I> auto inspect(I& f, EndAll& x) { return f(x.error); }
-template <class I> auto inspect(I& f, Ask&) { return f(); }
-template <class I> auto inspect(I& f, SchedulerStats& x) {
+template <class I>
+auto inspect(I& f, EndAll& x) {
+  return f(x.error);
+}
+template <class I>
+auto inspect(I& f, Ask&) {
+  return f();
+}
+template <class I>
+auto inspect(I& f, SchedulerStats& x) {
   return f(x.steps, x.decode_steps, x.steps_ahead, x.prefill_steps, x.rows, x.fed_rows, x.device_sampled, x.overruns, x.redone_rows,
            x.stale_results, x.failed_rows, x.preemptions, x.tokens, x.prefill_tokens, x.spills, x.spill_failures, x.restores,
            x.restore_failures);
 }
-template <class I> auto inspect(I& f, SchedulerFigures& x) { return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since); }
-template <class I> auto inspect(I& f, StartDevice&) { return f(); }
+template <class I>
+auto inspect(I& f, SchedulerFigures& x) {
+  return f(x.stats, x.waiting, x.running, x.in_flight, x.last_settled, x.busy_since);
+}
+template <class I>
+auto inspect(I& f, StartDevice&) {
+  return f();
+}
 template <class I>
 auto inspect(I& f, DeviceStarted& x) {
   return f(x.error, x.stream, x.cells, x.copy_stream, x.prefill_stream);
 }
-template <class I> auto inspect(I& f, StopDevice&) { return f(); }
-template <class I> auto inspect(I& f, Done& x) { return f(x.error); }
-template <class I> auto inspect(I& f, PollEvents&) { return f(); }
-template <class I> auto inspect(I& f, AttachStream& x) { return f(x.stream, x.cells); }
+template <class I>
+auto inspect(I& f, StopDevice&) {
+  return f();
+}
+template <class I>
+auto inspect(I& f, Done& x) {
+  return f(x.error);
+}
+template <class I>
+auto inspect(I& f, PollEvents&) {
+  return f();
+}
+template <class I>
+auto inspect(I& f, AttachStream& x) {
+  return f(x.stream, x.cells);
+}
 
 }  // namespace troupe::actors
 
@@ -144,9 +169,8 @@ using DispatcherActor =
 using SchedulerActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Opened>,
                      caf::reacts_to<Saved>, caf::reacts_to<Accepted>, caf::reacts_to<Settled>, caf::reacts_to<Sampled>,
-                     caf::reacts_to<Applied>, caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>,
-                     caf::reacts_to<LoraHold>, caf::reacts_to<LoraResume>, caf::reacts_to<AskReport>,
-                     caf::replies_to<Ask>::with<SchedulerFigures>>;
+                     caf::reacts_to<Applied>, caf::reacts_to<Tick>, caf::reacts_to<Drain>, caf::reacts_to<Halt>, caf::reacts_to<LoraHold>,
+                     caf::reacts_to<LoraResume>, caf::reacts_to<AskReport>, caf::replies_to<Ask>::with<SchedulerFigures>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<RingReady>, caf::reacts_to<Open>, caf::reacts_to<Launch>, caf::reacts_to<Await>,
@@ -156,50 +180,67 @@ using RouterActor =
 
 using SamplerActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Sample>>;
 
-using StreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>, caf::reacts_to<ChangeTable>,
-                                     caf::reacts_to<RecordEvent>, caf::replies_to<StopDevice>::with<Done>>;
+using StreamActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>, caf::reacts_to<CopyBlocks>,
+                     caf::reacts_to<ChangeTable>, caf::reacts_to<RecordEvent>, caf::replies_to<StopDevice>::with<Done>>;
 
 using PrefillStreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<Enqueue>,
                                             caf::replies_to<StopDevice>::with<Done>>;
 
 using CopyStreamActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<AttachStream>, caf::reacts_to<CopyBlocks>>;
 
-using DeviceActor = caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>,
-                                     caf::reacts_to<PollEvents>, caf::reacts_to<Watch>, caf::reacts_to<EventDone>,
-                                     caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
+using DeviceActor =
+    caf::typed_actor<caf::replies_to<Attach>::with<Done>, caf::replies_to<StartDevice>::with<DeviceStarted>, caf::reacts_to<PollEvents>,
+                     caf::reacts_to<Watch>, caf::reacts_to<EventDone>, caf::reacts_to<Tick>, caf::replies_to<StopDevice>::with<Done>>;
 
-using SpillActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
+using SpillActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<WriteState>, caf::reacts_to<ReadState>, caf::reacts_to<DropState>>;
 
-using DeliveryActor = caf::typed_actor<caf::reacts_to<AttachFront>, caf::reacts_to<Register>, caf::reacts_to<Deliver>, caf::reacts_to<Reclaim>,
-                                       caf::reacts_to<EndRequests>, caf::replies_to<EndAll>::with<Done>>;
+using DeliveryActor = caf::typed_actor<caf::reacts_to<AttachFront>, caf::reacts_to<Register>, caf::reacts_to<Deliver>,
+                                       caf::reacts_to<Reclaim>, caf::reacts_to<EndRequests>, caf::replies_to<EndAll>::with<Done>>;
 
-using LoraActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
-                                   caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>,
-                                   caf::reacts_to<FetchAdapter>, caf::reacts_to<AdapterRead>, caf::reacts_to<LoraReply>,
-                                   caf::reacts_to<Tick>>;
+using LoraActor =
+    caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<Admit>, caf::reacts_to<CancelRequest>, caf::reacts_to<Drain>,
+                     caf::reacts_to<Ended>, caf::reacts_to<LoraSubmit>, caf::reacts_to<AdapterLoaded>, caf::reacts_to<FetchAdapter>,
+                     caf::reacts_to<AdapterRead>, caf::reacts_to<LoraReply>, caf::reacts_to<Tick>>;
 
 using LoaderActor = caf::typed_actor<caf::reacts_to<Attach>, caf::reacts_to<LoadAdapter>, caf::reacts_to<ReadAdapter>>;
 
 using KeeperActor = MakerDoor;
 
 // For the record of who gets what.
-template <> inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
-template <> inline constexpr Sender kReceiver<FrontDoor> = Sender::dispatcher;
-template <> inline constexpr Sender kReceiver<WorkDoor> = Sender::scheduler;
-template <> inline constexpr Sender kReceiver<LoraDoor> = Sender::lora;
-template <> inline constexpr Sender kReceiver<DeliveryDoor> = Sender::delivery;
-template <> inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
-template <> inline constexpr Sender kReceiver<RouterActor> = Sender::router;
-template <> inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
-template <> inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
+template <>
+inline constexpr Sender kReceiver<DispatcherActor> = Sender::dispatcher;
+template <>
+inline constexpr Sender kReceiver<FrontDoor> = Sender::dispatcher;
+template <>
+inline constexpr Sender kReceiver<WorkDoor> = Sender::scheduler;
+template <>
+inline constexpr Sender kReceiver<LoraDoor> = Sender::lora;
+template <>
+inline constexpr Sender kReceiver<DeliveryDoor> = Sender::delivery;
+template <>
+inline constexpr Sender kReceiver<SchedulerActor> = Sender::scheduler;
+template <>
+inline constexpr Sender kReceiver<RouterActor> = Sender::router;
+template <>
+inline constexpr Sender kReceiver<SamplerActor> = Sender::sampler;
+template <>
+inline constexpr Sender kReceiver<StreamActor> = Sender::stream;
 template <>
 inline constexpr Sender kReceiver<PrefillStreamActor> = Sender::prefill_stream;
-template <> inline constexpr Sender kReceiver<CopyStreamActor> = Sender::copy_stream;
-template <> inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
-template <> inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
-template <> inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
-template <> inline constexpr Sender kReceiver<LoraActor> = Sender::lora;
-template <> inline constexpr Sender kReceiver<LoaderActor> = Sender::loader;
+template <>
+inline constexpr Sender kReceiver<CopyStreamActor> = Sender::copy_stream;
+template <>
+inline constexpr Sender kReceiver<DeviceActor> = Sender::device;
+template <>
+inline constexpr Sender kReceiver<DeliveryActor> = Sender::delivery;
+template <>
+inline constexpr Sender kReceiver<SpillActor> = Sender::spill;
+template <>
+inline constexpr Sender kReceiver<LoraActor> = Sender::lora;
+template <>
+inline constexpr Sender kReceiver<LoaderActor> = Sender::loader;
 
 // The front, and who makes each replica.
 struct Doors {

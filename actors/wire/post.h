@@ -24,7 +24,8 @@ inline TimeNs now_ns() {
 }
 
 // Which actor an interface belongs to, for the record.
-template <class Handle> inline constexpr Sender kReceiver = Sender::runtime;
+template <class Handle>
+inline constexpr Sender kReceiver = Sender::runtime;
 
 // What the posts of a replica share, or those of the front: how many messages each sender has sent (each count has one
 // writer; reading is for any thread), the recorder, if there is one, and where their actors live. All but the counts is
@@ -63,7 +64,8 @@ class Post {
         lane_(recorder_ != nullptr ? &recorder_->lane(sender == Sender::driver ? kDriverLane : kLane) : nullptr) {}
 
   // The message that the actor takes up, at `now`: what is sent from here on is caused by it.
-  template <class M> void handling(const M& message, TimeNs now) {
+  template <class M>
+  void handling(const M& message, TimeNs now) {
     cause_ = message.ctx.seq;
     if (lane_ != nullptr) record_receipt(message, now);
   }
@@ -72,11 +74,13 @@ class Post {
 
   // Sends a one-way message. `context` is the sending actor's execution unit, null on a thread that is no actor's. The
   // receiver may be dead: then the message is dropped.
-  template <class Handle, class M> void send(const Handle& to, M message, caf::execution_unit* context) {
+  template <class Handle, class M>
+  void send(const Handle& to, M message, caf::execution_unit* context) {
     send(to, kReceiver<Handle>, std::move(message), context);
   }
   // The same where the type does not say who it is.
-  template <class Handle, class M> void send(const Handle& to, Sender receiver, M message, caf::execution_unit* context) {
+  template <class Handle, class M>
+  void send(const Handle& to, Sender receiver, M message, caf::execution_unit* context) {
     static_assert(caf::response_type_unbox<typename Handle::signatures, caf::detail::type_list<M>>::valid,
                   "the receiver does not take this message");
     if (!to) return;
@@ -85,13 +89,17 @@ class Post {
   }
 
   // Numbers, counts and records a message that leaves by another way (a timer, an answer to a request).
-  template <class M> void stamp(M& message, Sender to = Sender::runtime) {
+  template <class M>
+  void stamp(M& message, Sender to = Sender::runtime) {
     message.ctx = TraceCtx{base_ + ++seq_, cause_};
     count_->store(count_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (lane_ != nullptr) record(message, message.ctx.seq, self_, {to, 0}, now_ns());
   }
 
-  template <class M> void stamp_own(M& message) { stamp(message, self_.sender); }  // it comes back to this actor
+  template <class M>
+  void stamp_own(M& message) {
+    stamp(message, self_.sender);
+  }  // it comes back to this actor
 
   // Records what the core asked of its shell.
   void note(const SetTimer& timer) {
@@ -104,7 +112,8 @@ class Post {
   static constexpr std::size_t kLane = 512 * 1024;  // some hundreds of steps
   static constexpr std::size_t kDriverLane = 16 * 1024;
 
-  template <class M> void record(const M& message, std::uint64_t seq, Party from, Party to, TimeNs now) {
+  template <class M>
+  void record(const M& message, std::uint64_t seq, Party from, Party to, TimeNs now) {
     trace::RecordHead head;
     head.seq = seq;
     head.cause = cause_;
@@ -117,7 +126,8 @@ class Post {
   }
   // What the runtime's edges send has no number: it gets one of its receiver's, and is recorded here. So is what comes
   // from an actor of another recording, under its own number.
-  template <class M> void record_receipt(const M& message, TimeNs now) {
+  template <class M>
+  void record_receipt(const M& message, TimeNs now) {
     if (cause_ == 0) {
       const std::uint64_t seq = base_ + ++seq_;
       record(message, seq, {}, self_, now);

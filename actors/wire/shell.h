@@ -23,7 +23,8 @@ inline void keep_quiet(caf::scheduled_actor& self) {
 }
 
 // Interface: the typed actor; Derived: has post_, and send(message) for each type in its core's outbox.
-template <class Interface, class Core, class Box> class Shell : public AtHome<Interface> {
+template <class Interface, class Core, class Box>
+class Shell : public AtHome<Interface> {
  protected:
   template <class... Args>
   Shell(caf::actor_config& config, Sender sender, std::shared_ptr<Counts> counts, Args&&... args)
@@ -32,7 +33,8 @@ template <class Interface, class Core, class Box> class Shell : public AtHome<In
   }
 
   // One message through the core, and what the core has to send once that is on its way.
-  template <class Self, class M> static void handle(Self* self, const M& m) {
+  template <class Self, class M>
+  static void handle(Self* self, const M& m) {
     const TimeNs now = now_ns();
     self->post_.handling(m, now);
     self->core_.on(m, now, self->out_);
@@ -42,10 +44,12 @@ template <class Interface, class Core, class Box> class Shell : public AtHome<In
       send_all(self);
     }
   }
-  template <class Self> static void send_all(Self* self) {
+  template <class Self>
+  static void send_all(Self* self) {
     self->out_.drain([self](auto&& message) { self->put(std::forward<decltype(message)>(message)); });
   }
-  template <class Handle, class M> void send_to(const Handle& to, M&& message) {
+  template <class Handle, class M>
+  void send_to(const Handle& to, M&& message) {
     post_.send(to, std::forward<M>(message), this->context());
   }
   void on_exit() override { peers_.reset(); }

@@ -23,7 +23,7 @@ struct HostDriverOptions {
   std::uint32_t stream_capacity = 1024;  // operations queued on one stream
   std::uint32_t max_streams = 8;
   std::uint32_t max_events = 1024;
-  std::chrono::nanoseconds spin = {};    // how long a stream's thread spins before it parks; 0 = parks at once
+  std::chrono::nanoseconds spin = {};  // how long a stream's thread spins before it parks; 0 = parks at once
 };
 
 std::unique_ptr<Driver> make_host_driver(const HostDriverOptions& options = {});

@@ -39,7 +39,8 @@ Result<void*> HostMemory::alloc(std::size_t bytes) {
     if (ptr != nullptr) std::memset(ptr, 0, rounded);
   }
   if (ptr == nullptr) {
-    return Error{ErrorCode::device_failed, fmt::format("the machine has no {} bytes left; ask for fewer KV blocks or a smaller batch", bytes)};
+    return Error{ErrorCode::device_failed,
+                 fmt::format("the machine has no {} bytes left; ask for fewer KV blocks or a smaller batch", bytes)};
   }
   const std::lock_guard lock(mutex_);
   alive_.emplace(ptr, bytes);

@@ -17,8 +17,8 @@ class HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  Result<void*> alloc(std::size_t bytes);             // device_failed: the machine has no more
-  Result<void> free(void* ptr, std::size_t bytes);    // device_failed: not alive, or of another size
+  Result<void*> alloc(std::size_t bytes);           // device_failed: the machine has no more
+  Result<void> free(void* ptr, std::size_t bytes);  // device_failed: not alive, or of another size
   std::uint64_t bytes() const;
   std::size_t count() const;  // of areas
 

@@ -37,7 +37,11 @@ void HostEvent::wait(std::uint32_t count) {
 }
 
 HostStream::HostStream(std::uint32_t capacity, std::chrono::nanoseconds spin, const std::atomic<ErrorCode>& lost)
-    : capacity_(capacity), spin_(spin), lost_(lost), ring_(std::bit_ceil(capacity + 1)), mask_(static_cast<std::uint32_t>(ring_.size()) - 1) {
+    : capacity_(capacity),
+      spin_(spin),
+      lost_(lost),
+      ring_(std::bit_ceil(capacity + 1)),
+      mask_(static_cast<std::uint32_t>(ring_.size()) - 1) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -46,9 +50,7 @@ HostStream::~HostStream() {
   thread_.join();
 }
 
-bool HostStream::full() const {
-  return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) >= capacity_;
-}
+bool HostStream::full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) >= capacity_; }
 
 bool HostStream::idle() const { return tail_.load(std::memory_order_relaxed) == head_.load(std::memory_order_acquire); }
 

@@ -21,11 +21,11 @@ namespace troupe::device {
 
 // Counts instead of a flag, so that a wait names the very record it waits for, also after the slot was reused.
 struct HostEvent {
-  std::atomic<std::uint32_t> generation{0};  // odd: alive; a handle carries it
-  std::atomic<std::uint32_t> recorded{0};    // never falls
-  std::atomic<std::uint32_t> completed{0};   // of those recorded; pending = fewer than recorded
-  std::atomic<std::uint32_t> notifies{0};    // asked for and not yet called
-  std::atomic<std::uint32_t> waiters{0};     // threads parked on `completed`
+  std::atomic<std::uint32_t> generation{0};        // odd: alive; a handle carries it
+  std::atomic<std::uint32_t> recorded{0};          // never falls
+  std::atomic<std::uint32_t> completed{0};         // of those recorded; pending = fewer than recorded
+  std::atomic<std::uint32_t> notifies{0};          // asked for and not yet called
+  std::atomic<std::uint32_t> waiters{0};           // threads parked on `completed`
   std::atomic<ErrorCode> status{ErrorCode::none};  // of the last completion
   std::atomic<Stream> stream{0};                   // where it was last recorded
 

@@ -61,13 +61,22 @@ std::optional<std::vector<Lexeme>> split(std::string_view s) {
           }
           if (++at >= s.size()) return std::nullopt;
           switch (s[at]) {
-            case 'n': text.push_back('\n'); break;
-            case 't': text.push_back('\t'); break;
-            case 'r': text.push_back('\r'); break;
+            case 'n':
+              text.push_back('\n');
+              break;
+            case 't':
+              text.push_back('\t');
+              break;
+            case 'r':
+              text.push_back('\r');
+              break;
             case '\\':
             case '\'':
-            case '"': text.push_back(s[at]); break;
-            default: return std::nullopt;
+            case '"':
+              text.push_back(s[at]);
+              break;
+            default:
+              return std::nullopt;
           }
         }
         if (at >= s.size()) return std::nullopt;
@@ -142,9 +151,10 @@ class ChatTemplateParser {
       t.reply_ = std::move(reply[0].text);
     }
     using Kind = ChatTemplate::Part::Kind;
-    const auto count = [&](Kind kind) { return std::count_if(t.message_.begin(), t.message_.end(), [&](const auto& p) { return p.kind == kind; }); };
-    if (lexemes_[at_].kind != Lexeme::Kind::end || count(Kind::role) != 1 ||
-        count(Kind::content) + count(Kind::trimmed_content) != 1) {
+    const auto count = [&](Kind kind) {
+      return std::count_if(t.message_.begin(), t.message_.end(), [&](const auto& p) { return p.kind == kind; });
+    };
+    if (lexemes_[at_].kind != Lexeme::Kind::end || count(Kind::role) != 1 || count(Kind::content) + count(Kind::trimmed_content) != 1) {
       return std::nullopt;
     }
     return t;
@@ -258,8 +268,11 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const ChatToke
   }
   std::string start(source.substr(0, 120));
   for (char& c : start) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  return Error{ErrorCode::unsupported, fmt::format("this chat template is not one that is recognised (ChatML and Llama 3's are); render the prompt yourself. It begins: {}{}",
-                                                   start, source.size() > start.size() ? "..." : "")};
+  return Error{
+      ErrorCode::unsupported,
+      fmt::format(
+          "this chat template is not one that is recognised (ChatML and Llama 3's are); render the prompt yourself. It begins: {}{}", start,
+          source.size() > start.size() ? "..." : "")};
 }
 
 Result<ChatTemplate> ChatTemplate::from_gguf(const GgufFile& file) {
@@ -269,7 +282,8 @@ Result<ChatTemplate> ChatTemplate::from_gguf(const GgufFile& file) {
     TROUPE_TRY(auto id, file.get_uint(key));
     TROUPE_TRY(auto tokens, file.get_strings("tokenizer.ggml.tokens"));
     if (id < tokens.size()) return tokens[id];
-    return Error{ErrorCode::bad_file, fmt::format("{}: key '{}': id {} is outside the vocabulary of {}", file.path(), key, id, tokens.size())};
+    return Error{ErrorCode::bad_file,
+                 fmt::format("{}: key '{}': id {} is outside the vocabulary of {}", file.path(), key, id, tokens.size())};
   };
   TROUPE_TRY(auto bos, text_of("tokenizer.ggml.bos_token_id"));
   TROUPE_TRY(auto eos, text_of("tokenizer.ggml.eos_token_id"));

@@ -25,14 +25,22 @@ struct Integer {
 Integer load_integer(const std::byte* p, std::uint32_t type) {
   auto from_signed = [](std::int64_t v) { return Integer{static_cast<std::uint64_t>(v), v < 0}; };
   switch (type) {
-    case kU8: return {load<std::uint8_t>(p)};
-    case kI8: return from_signed(load<std::int8_t>(p));
-    case kU16: return {load<std::uint16_t>(p)};
-    case kI16: return from_signed(load<std::int16_t>(p));
-    case kU32: return {load<std::uint32_t>(p)};
-    case kI32: return from_signed(load<std::int32_t>(p));
-    case kU64: return {load<std::uint64_t>(p)};
-    default: return from_signed(load<std::int64_t>(p));
+    case kU8:
+      return {load<std::uint8_t>(p)};
+    case kI8:
+      return from_signed(load<std::int8_t>(p));
+    case kU16:
+      return {load<std::uint16_t>(p)};
+    case kI16:
+      return from_signed(load<std::int16_t>(p));
+    case kU32:
+      return {load<std::uint32_t>(p)};
+    case kI32:
+      return from_signed(load<std::int32_t>(p));
+    case kU64:
+      return {load<std::uint64_t>(p)};
+    default:
+      return from_signed(load<std::int64_t>(p));
   }
 }
 
@@ -115,7 +123,8 @@ Result<std::vector<std::int64_t>> GgufFile::get_ints(std::string_view key) const
   out.reserve(v->count);
   for (std::uint64_t i = 0; i < v->count; ++i) {
     const Integer n = load_integer(bytes_.data() + v->at + i * kValueBytes[v->type], v->type);
-    if (!n.negative && n.bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return wrong_type(*v, "integers below 2^63");
+    if (!n.negative && n.bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return wrong_type(*v, "integers below 2^63");
     out.push_back(static_cast<std::int64_t>(n.bits));
   }
   return out;

@@ -57,7 +57,7 @@ class GgufFile final : public TensorSource {
   // A metadata entry. `at` is where its value (of an array: the first element) begins.
   struct Value {
     std::string_view key;
-    std::uint32_t type = 0;     // of the value; of an array: its elements'
+    std::uint32_t type = 0;  // of the value; of an array: its elements'
     bool is_array = false;
     std::uint64_t count = 1;
     std::uint64_t at = 0;
@@ -73,8 +73,8 @@ class GgufFile final : public TensorSource {
   std::string name_;
   std::span<const std::byte> bytes_;
   std::uint32_t version_ = 0;
-  std::vector<Value> values_;                  // in the file's order
-  std::vector<std::uint32_t> values_by_key_;   // indices, sorted by key
+  std::vector<Value> values_;                 // in the file's order
+  std::vector<std::uint32_t> values_by_key_;  // indices, sorted by key
   std::vector<GgufTensor> tensors_;
   std::vector<std::uint32_t> tensors_by_name_;
 };

@@ -15,8 +15,8 @@ using namespace gguf_format;
 
 namespace {
 
-constexpr std::uint32_t kMagic = 0x46554747;       // "GGUF"
-constexpr std::uint64_t kMaxEntries = 1u << 20;    // keys, and tensors: far above what any model has
+constexpr std::uint32_t kMagic = 0x46554747;     // "GGUF"
+constexpr std::uint64_t kMaxEntries = 1u << 20;  // keys, and tensors: far above what any model has
 constexpr std::uint64_t kMaxAlignment = 1u << 20;
 constexpr std::uint32_t kMaxDims = 4;
 constexpr std::uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // key length, key, type, value
@@ -49,14 +49,17 @@ class GgufReader {
  private:
   std::uint64_t left() const { return file_.bytes_.size() - at_; }
 
-  template <class... Args> Error bad(fmt::format_string<Args...> format, Args&&... args) const {
+  template <class... Args>
+  Error bad(fmt::format_string<Args...> format, Args&&... args) const {
     return {ErrorCode::bad_file, file_.name_ + ": " + fmt::format(format, std::forward<Args>(args)...)};
   }
-  template <class... Args> Error unsupported(fmt::format_string<Args...> format, Args&&... args) const {
+  template <class... Args>
+  Error unsupported(fmt::format_string<Args...> format, Args&&... args) const {
     return {ErrorCode::unsupported, file_.name_ + ": " + fmt::format(format, std::forward<Args>(args)...)};
   }
 
-  template <class T> Result<T> take(std::string_view what) {
+  template <class T>
+  Result<T> take(std::string_view what) {
     if (left() < sizeof(T)) {
       return bad("{} at byte {}: {} bytes expected, but the file ends after {}", what, at_, sizeof(T), left());
     }
@@ -114,7 +117,8 @@ class GgufReader {
       v.count = count;
     }
     if (v.type >= kValueTypes) {
-      return unsupported("{} at byte {}: value type {}; types 0 to {} are known", where, at_ - (v.is_array ? 12 : 4), v.type, kValueTypes - 1);
+      return unsupported("{} at byte {}: value type {}; types 0 to {} are known", where, at_ - (v.is_array ? 12 : 4), v.type,
+                         kValueTypes - 1);
     }
     v.at = at_;
     TROUPE_TRY(skip(v, where));
@@ -126,7 +130,8 @@ class GgufReader {
   Result<void> skip(const GgufFile::Value& v, const std::string& where) {
     const std::uint64_t least = v.type == kString ? 8 : kValueBytes[v.type];
     if (v.count > left() / least) {
-      return bad("{} at byte {}: {} elements of type {} expected, but only {} bytes follow", where, at_, v.count, kValueNames[v.type], left());
+      return bad("{} at byte {}: {} elements of type {} expected, but only {} bytes follow", where, at_, v.count, kValueNames[v.type],
+                 left());
     }
     if (v.type == kString) {
       for (std::uint64_t i = 0; i < v.count; ++i) {
@@ -148,9 +153,8 @@ class GgufReader {
     auto& order = file_.values_by_key_;
     order.resize(file_.values_.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(), [&](auto a, auto b) {
-      return std::pair(file_.values_[a].key, a) < std::pair(file_.values_[b].key, b);
-    });
+    std::sort(order.begin(), order.end(),
+              [&](auto a, auto b) { return std::pair(file_.values_[a].key, a) < std::pair(file_.values_[b].key, b); });
     for (std::size_t i = 1; i < order.size(); ++i) {
       const auto& v = file_.values_[order[i]];
       if (v.key == file_.values_[order[i - 1]].key) return bad("key '{}' stands twice; its second value is at byte {}", shown(v.key), v.at);
@@ -195,7 +199,8 @@ class GgufReader {
                  device::name(t.type));
     }
     TROUPE_TRY(auto offset, take<std::uint64_t>(where));
-    if (offset % alignment_ != 0) return bad("{} at byte {}: its offset {} is not a multiple of the alignment {}", where, at_ - 8, offset, alignment_);
+    if (offset % alignment_ != 0)
+      return bad("{} at byte {}: its offset {} is not a multiple of the alignment {}", where, at_ - 8, offset, alignment_);
     const std::uint64_t blocks = elements / shape->block;
     if (blocks > file_.bytes_.size() / shape->block_bytes) {
       return bad("{} at byte {}: {} elements of {} do not fit into a file of {} bytes", where, begin, elements, device::name(t.type),
@@ -213,7 +218,8 @@ class GgufReader {
     auto& by_name = file_.tensors_by_name_;
     by_name.resize(tensors.size());
     std::iota(by_name.begin(), by_name.end(), 0u);
-    std::sort(by_name.begin(), by_name.end(), [&](auto a, auto b) { return std::pair(tensors[a].name, a) < std::pair(tensors[b].name, b); });
+    std::sort(by_name.begin(), by_name.end(),
+              [&](auto a, auto b) { return std::pair(tensors[a].name, a) < std::pair(tensors[b].name, b); });
     for (std::size_t i = 1; i < by_name.size(); ++i) {
       if (tensors[by_name[i]].name == tensors[by_name[i - 1]].name) {
         return bad("tensor '{}' is described twice (tensors {} and {})", shown(tensors[by_name[i]].name), by_name[i - 1], by_name[i]);

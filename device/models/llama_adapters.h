@@ -63,11 +63,11 @@ class LlamaAdapters {
 
   ModelConfig config_;
   std::uint32_t max_rank_ = 0;
-  std::size_t elements_ = 0;                // of a slot
-  std::vector<std::atomic<State>> states_;  // by slot
-  std::vector<float*> weights_;             // by slot
+  std::size_t elements_ = 0;                       // of a slot
+  std::vector<std::atomic<State>> states_;         // by slot
+  std::vector<float*> weights_;                    // by slot
   std::vector<std::vector<LoraImagePair>> pairs_;  // by slot: [layers][targets] of what was loaded there last; the uploading thread's
-  kernels::LoraWeight* table_ = nullptr;    // [layers][targets][slots]
+  kernels::LoraWeight* table_ = nullptr;           // [layers][targets][slots]
 };
 
 }  // namespace troupe::device

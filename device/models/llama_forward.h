@@ -58,8 +58,8 @@ struct LlamaScratch {
 
 // What sequences leave on the device from step to step.
 struct LlamaCaches {
-  kernels::KvCache kv;               // its layers are those with attention
-  kernels::RecurrentStates states;   // its layers are the recurrent ones
+  kernels::KvCache kv;              // its layers are those with attention
+  kernels::RecurrentStates states;  // its layers are the recurrent ones
 };
 
 // The adapters of a step: which tokens run under which slot. No runs: the base model alone.

@@ -30,13 +30,13 @@ struct LoadOptions {
   std::uint32_t block_size = 16;  // positions in a block
   std::uint32_t max_batch = 32;   // sequences in a step
   std::uint32_t step_tokens = 512;
-  std::uint32_t depth = 2;        // most steps in flight
-  std::uint32_t max_loras = 0;    // adapter slots
+  std::uint32_t depth = 2;      // most steps in flight
+  std::uint32_t max_loras = 0;  // adapter slots
   std::uint32_t max_lora_rank = 16;
-  bool prefill_stream = false;    // CUDA: LlamaOptions::prefill_stream
-  std::uint32_t max_graphs = 8;   // CUDA: LlamaOptions::max_graphs
-  bool cublaslt = false;          // CUDA: LlamaOptions::gemm
-  std::string cublaslt_path;      // LlamaOptions::cublaslt
+  bool prefill_stream = false;   // CUDA: LlamaOptions::prefill_stream
+  std::uint32_t max_graphs = 8;  // CUDA: LlamaOptions::max_graphs
+  bool cublaslt = false;         // CUDA: LlamaOptions::gemm
+  std::string cublaslt_path;     // LlamaOptions::cublaslt
 };
 
 // Text to ids and back.

@@ -68,13 +68,13 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   float eps = 1e-5f;
-  bool tied = false;      // the output matrix is the embedding, whether or not the file has another
-  bool qkv_bias = false;  // attn_q.bias, attn_k.bias, attn_v.bias
-  bool qk_norm = false;   // attn_q_norm.weight and attn_k_norm.weight, [head_dim], on each head before RoPE
-  bool gated_attention = false;   // attn_q has heads of q and of a gate in turn; the gate's sigmoid multiplies what was attended
-  bool norms_less_one = false;    // norms are stored as weight - 1, but those inside recurrent layers
-  std::vector<bool> recurrent;    // by layer; empty: none is
-  DeltaShape delta;               // of those that are
+  bool tied = false;             // the output matrix is the embedding, whether or not the file has another
+  bool qkv_bias = false;         // attn_q.bias, attn_k.bias, attn_v.bias
+  bool qk_norm = false;          // attn_q_norm.weight and attn_k_norm.weight, [head_dim], on each head before RoPE
+  bool gated_attention = false;  // attn_q has heads of q and of a gate in turn; the gate's sigmoid multiplies what was attended
+  bool norms_less_one = false;   // norms are stored as weight - 1, but those inside recurrent layers
+  std::vector<bool> recurrent;   // by layer; empty: none is
+  DeltaShape delta;              // of those that are
   std::vector<double> inv_freq;  // [rotated / 2], radians per position; scaling is applied
   std::vector<Token> eos_ids;    // each ends a reply; ascending
   std::optional<Token> bos_id;

@@ -15,12 +15,11 @@ namespace {
 #define WS "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 // The split of GPT-2, as published with it (encoder.py).
-constexpr const char* kGpt2 =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+";
+constexpr const char* kGpt2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+";
 constexpr const char* kEachDigit = "\\p{N}";
 
 // Llama 3's split and Qwen's, as their tokenizer.json have them; \\s is written out for the reason above.
-#define MODERN(NUMBERS)                                                                                                          \
+#define MODERN(NUMBERS)                                                                                                              \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" NUMBERS "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS \
   "]+(?![^" WS "])|[" WS "]+"
 constexpr const char* kLlama3 = MODERN("\\p{N}{1,3}");
@@ -72,7 +71,8 @@ Result<PreTokenizer> PreTokenizer::named(std::string_view name) {
       if (pattern == nullptr) continue;
       int error = 0;
       PCRE2_SIZE at = 0;
-      pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
+      pcre2_code* code =
+          pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
       if (code == nullptr) return Error{ErrorCode::internal, fmt::format("pre-tokenizer '{}', at {}: {}", name, at, pcre_message(error))};
       codes.push_back({decltype(Code::code)(code)});
       // Without a just-in-time compiler the same matches are found by interpretation.

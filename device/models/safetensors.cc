@@ -50,7 +50,8 @@ Result<Entry> read_entry(const json::value& value, const std::string& where, std
   TROUPE_TRY(auto dtype, f.string("dtype"));
   const auto* known = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) { return d.name == dtype; });
   if (known == std::end(kDtypes)) {
-    return Error{ErrorCode::unsupported, fmt::format("{}: field 'dtype' is {}; F32, F16 or BF16 is expected", where, shown_json(*f.find("dtype")))};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("{}: field 'dtype' is {}; F32, F16 or BF16 is expected", where, shown_json(*f.find("dtype")))};
   }
   Entry e;
   e.tensor.type = known->type;
@@ -63,7 +64,8 @@ Result<Entry> read_entry(const json::value& value, const std::string& where, std
   for (const json::value& d : shape->get_array()) {
     const auto n = whole(d);
     if (!n || *n == 0) return f.bad("shape", kShape);
-    if (*n > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 8 / elements) return f.bad("shape", "fewer than 2^60 elements");
+    if (*n > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 8 / elements)
+      return f.bad("shape", "fewer than 2^60 elements");
     elements *= *n;
     e.tensor.dims.insert(e.tensor.dims.begin(), *n);
   }
@@ -77,7 +79,8 @@ Result<Entry> read_entry(const json::value& value, const std::string& where, std
     return f.bad("data_offsets", fmt::format("[begin, end] within the {} bytes that follow the header", data_bytes));
   }
   if (*end - *begin != elements * element) {
-    return f.bad("data_offsets", fmt::format("a range of {} bytes, as 'shape' {} of {} needs,", elements * element, shown_json(*shape), dtype));
+    return f.bad("data_offsets",
+                 fmt::format("a range of {} bytes, as 'shape' {} of {} needs,", elements * element, shown_json(*shape), dtype));
   }
   e.begin = *begin;
   e.end = *end;
@@ -100,21 +103,22 @@ std::string gguf_tensor_name(std::string_view name) {
   struct Pair {
     std::string_view theirs, gguf;
   };
-  constexpr Pair kWhole[] = {{"model.embed_tokens.weight", "token_embd.weight"}, {"model.norm.weight", "output_norm.weight"},
-                             {"lm_head.weight", "output.weight"}};
+  constexpr Pair kWhole[] = {
+      {"model.embed_tokens.weight", "token_embd.weight"}, {"model.norm.weight", "output_norm.weight"}, {"lm_head.weight", "output.weight"}};
   // Qwen3.5's text part inside the whole: model.language_model.layers.0. ...
   constexpr std::string_view kModel = "model.", kNested = "model.language_model.";
   std::string flat;
   if (name.starts_with(kNested)) name = flat = std::string(kModel) + std::string(name.substr(kNested.size()));
   constexpr Pair kBare[] = {{"linear_attn.A_log", "ssm_a_log"}, {"linear_attn.dt_bias", "ssm_dt.bias"}};
-  constexpr Pair kParts[] = {{"input_layernorm", "attn_norm"},      {"post_attention_layernorm", "ffn_norm"}, {"self_attn.q_proj", "attn_q"},
-                             {"self_attn.k_proj", "attn_k"},        {"self_attn.v_proj", "attn_v"},           {"self_attn.o_proj", "attn_output"},
-                             {"self_attn.q_norm", "attn_q_norm"},   {"self_attn.k_norm", "attn_k_norm"},      {"mlp.gate_proj", "ffn_gate"},
-                             {"mlp.up_proj", "ffn_up"},             {"mlp.down_proj", "ffn_down"},
-                             {"linear_attn.in_proj_qkv", "attn_qkv"}, {"linear_attn.in_proj_z", "attn_gate"},
-                             {"linear_attn.in_proj_a", "ssm_alpha"},  {"linear_attn.in_proj_b", "ssm_beta"},
-                             {"linear_attn.conv1d", "ssm_conv1d"},    {"linear_attn.norm", "ssm_norm"},
-                             {"linear_attn.out_proj", "ssm_out"}};
+  constexpr Pair kParts[] = {{"input_layernorm", "attn_norm"},       {"post_attention_layernorm", "ffn_norm"},
+                             {"self_attn.q_proj", "attn_q"},         {"self_attn.k_proj", "attn_k"},
+                             {"self_attn.v_proj", "attn_v"},         {"self_attn.o_proj", "attn_output"},
+                             {"self_attn.q_norm", "attn_q_norm"},    {"self_attn.k_norm", "attn_k_norm"},
+                             {"mlp.gate_proj", "ffn_gate"},          {"mlp.up_proj", "ffn_up"},
+                             {"mlp.down_proj", "ffn_down"},          {"linear_attn.in_proj_qkv", "attn_qkv"},
+                             {"linear_attn.in_proj_z", "attn_gate"}, {"linear_attn.in_proj_a", "ssm_alpha"},
+                             {"linear_attn.in_proj_b", "ssm_beta"},  {"linear_attn.conv1d", "ssm_conv1d"},
+                             {"linear_attn.norm", "ssm_norm"},       {"linear_attn.out_proj", "ssm_out"}};
   for (const Pair& p : kWhole) {
     if (name == p.theirs) return std::string(p.gguf);
   }
@@ -140,7 +144,8 @@ Result<void> SafetensorsModel::add_file(std::span<const std::byte> bytes, const 
   if (bytes.size() < 8) return bad(fmt::format("byte 0: the header's size, 8 bytes, is expected, but the file has {}", bytes.size()));
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
-  if (header > bytes.size() - 8) return bad(fmt::format("byte 0: a header of {} bytes, but only {} bytes follow", header, bytes.size() - 8));
+  if (header > bytes.size() - 8)
+    return bad(fmt::format("byte 0: a header of {} bytes, but only {} bytes follow", header, bytes.size() - 8));
   if (header > kMostHeader) return bad(fmt::format("byte 0: a header of {} bytes; at most {} are expected", header, kMostHeader));
   const std::span<const std::byte> data = bytes.subspan(8 + header);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data() + 8), header);
@@ -166,13 +171,14 @@ Result<void> SafetensorsModel::add_file(std::span<const std::byte> bytes, const 
     e.tensor.name = *names_.back();
     entries.push_back(std::move(e));
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   std::uint64_t covered = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& e = entries[i];
     if (e.begin < covered) {
-      return bad(fmt::format("tensor '{}' begins at byte {} of the data and overlaps tensor '{}', which ends at {}", shown(e.tensor.name), e.begin,
-                             shown(entries[i - 1].tensor.name), covered));
+      return bad(fmt::format("tensor '{}' begins at byte {} of the data and overlaps tensor '{}', which ends at {}", shown(e.tensor.name),
+                             e.begin, shown(entries[i - 1].tensor.name), covered));
     }
     if (e.begin > covered) {
       return bad(fmt::format("bytes {} to {} of the data belong to no tensor; tensors without a gap are expected", covered, e.begin));
@@ -232,7 +238,8 @@ Result<void> SafetensorsModel::add_shards(const std::string& folder, const std::
       return Error{ErrorCode::bad_file, fmt::format("{}: tensor '{}' is expected in {}, which lacks it", index, shown(name), file)};
     }
     if (names.size() != here.size()) {
-      return Error{ErrorCode::bad_file, fmt::format("{}: {} tensors are expected in {}, which has {}", index, names.size(), file, here.size())};
+      return Error{ErrorCode::bad_file,
+                   fmt::format("{}: {} tensors are expected in {}, which has {}", index, names.size(), file, here.size())};
     }
   }
   return success();
@@ -250,7 +257,8 @@ Result<SafetensorsModel> SafetensorsModel::open(const std::string& path) {
     } else if (is_there(index)) {
       TROUPE_TRY(m.add_shards(path, index));
     } else {
-      return Error{ErrorCode::not_found, path + ": has neither model.safetensors nor model.safetensors.index.json; a folder with one of them is expected"};
+      return Error{ErrorCode::not_found,
+                   path + ": has neither model.safetensors nor model.safetensors.index.json; a folder with one of them is expected"};
     }
   }
   TROUPE_TRY(m.sort());
@@ -266,7 +274,8 @@ Result<SafetensorsModel> SafetensorsModel::parse(std::span<const std::byte> byte
 }
 
 const StoredTensor* SafetensorsModel::tensor(std::string_view name) const {
-  const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const StoredTensor& t, std::string_view n) { return t.name < n; });
+  const auto it =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const StoredTensor& t, std::string_view n) { return t.name < n; });
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 

@@ -24,7 +24,8 @@ std::array<Token, 3> three(std::uint64_t choice, std::uint32_t n) {
 Result<void> validate(const ScriptedOptions& o) {
   const auto bad = [](const char* what) { return Error{ErrorCode::bad_request, what}; };
   if (o.vocab < 8) return bad("scripted model: vocab must be at least 8");
-  if (o.context == 0 || o.block_size == 0 || o.kv_blocks == 0 || o.n_slots == 0 || o.max_rows == 0 || o.max_step_tokens == 0 || o.max_depth == 0) {
+  if (o.context == 0 || o.block_size == 0 || o.kv_blocks == 0 || o.n_slots == 0 || o.max_rows == 0 || o.max_step_tokens == 0 ||
+      o.max_depth == 0) {
     return bad("scripted model: context, block_size, kv_blocks, n_slots, max_rows, max_step_tokens and max_depth must be above 0");
   }
   if (o.window == 1) return bad("scripted model: window must be 0 (none) or at least 2");

@@ -100,7 +100,8 @@ Bpe::ByteIds find_bytes(const Vocabulary& vocabulary) {
 Result<Tokenizer> Tokenizer::build(const TokenizerParts& parts) {
   const auto bad = [&](std::string what) { return Error{ErrorCode::bad_file, parts.tokens_where + what}; };
   const auto& written = parts.tokens;
-  if (written.empty() || written.size() >= std::numeric_limits<Token>::max()) return bad(fmt::format(": a vocabulary of {}", written.size()));
+  if (written.empty() || written.size() >= std::numeric_limits<Token>::max())
+    return bad(fmt::format(": a vocabulary of {}", written.size()));
   if (parts.types.size() != written.size()) return Error{ErrorCode::internal, "a tokenizer's tokens and their types differ in number"};
 
   SpecialTokens special;
@@ -111,7 +112,8 @@ Result<Tokenizer> Tokenizer::build(const TokenizerParts& parts) {
     const bool recognised = type == TokenType::control || type == TokenType::user_defined;
     if (recognised && !written[i].empty()) {
       if (find_invalid_utf8(written[i])) return bad(fmt::format(", entry {}: a special token that is not UTF-8", i));
-      special.add(written[i], static_cast<Token>(i), type == TokenType::control ? SpecialTokens::Kind::control : SpecialTokens::Kind::user_defined);
+      special.add(written[i], static_cast<Token>(i),
+                  type == TokenType::control ? SpecialTokens::Kind::control : SpecialTokens::Kind::user_defined);
     }
     const auto bytes = recognised ? std::nullopt : unwrite(written[i]);
     table.bytes += bytes ? std::string_view(*bytes) : written[i];
@@ -129,7 +131,8 @@ Result<Tokenizer> Tokenizer::build(const TokenizerParts& parts) {
     for (std::size_t i = 0; i < written.size(); ++i) {
       if (parts.types[i] == TokenType::normal) t.words_.push_back(static_cast<Token>(i));
     }
-    std::sort(t.words_.begin(), t.words_.end(), [&](Token a, Token b) { return std::pair(table.text(a), a) < std::pair(table.text(b), b); });
+    std::sort(t.words_.begin(), t.words_.end(),
+              [&](Token a, Token b) { return std::pair(table.text(a), a) < std::pair(table.text(b), b); });
   }
   for (const Token id : parts.eos_ids) {
     if (id >= written.size()) return Error{ErrorCode::internal, "an end token outside the vocabulary"};
@@ -173,8 +176,8 @@ Result<void> Tokenizer::encode_plain(std::string_view text, std::size_t begin, B
 Result<std::vector<Token>> Tokenizer::encode(std::string_view text, bool parse_special) const {
   if (text.size() > std::numeric_limits<std::int32_t>::max()) return Error{ErrorCode::bad_request, "the text is larger than 2 GiB"};
   if (const auto at = find_invalid_utf8(text)) {
-    return Error{ErrorCode::bad_request, fmt::format("the text is not UTF-8: byte {} (0x{:02x}) begins no character", *at,
-                                                     static_cast<unsigned char>(text[*at]))};
+    return Error{ErrorCode::bad_request,
+                 fmt::format("the text is not UTF-8: byte {} (0x{:02x}) begins no character", *at, static_cast<unsigned char>(text[*at]))};
   }
   std::vector<Token> ids;
   Bpe::Scratch scratch;

@@ -27,14 +27,14 @@ enum class TokenType : std::uint8_t { normal = 1, unknown, control, user_defined
 
 // What a tokenizer is made of. Views: into the file that they were read from.
 struct TokenizerParts {
-  std::string split;                     // PreTokenizer's name for it
-  std::vector<std::string_view> tokens;  // by id; each byte of a normal one written as GPT-2 does (encoder.py)
-  std::vector<TokenType> types;          // as many
+  std::string split;                                                  // PreTokenizer's name for it
+  std::vector<std::string_view> tokens;                               // by id; each byte of a normal one written as GPT-2 does (encoder.py)
+  std::vector<TokenType> types;                                       // as many
   std::vector<std::pair<std::string_view, std::string_view>> merges;  // in order of rank
   bool nfc = false;          // text is brought to Unicode's composed form first, special tokens aside
   bool whole_words = false;  // a word that is a token is that token, whatever merges would make of it
   std::vector<Token> eos_ids;
-  std::optional<Token> bos_id;  // only if it is to stand in front of a raw prompt
+  std::optional<Token> bos_id;                          // only if it is to stand in front of a raw prompt
   std::string split_where, tokens_where, merges_where;  // begin errors: file and place
 };
 

@@ -33,7 +33,8 @@ std::optional<std::pair<std::string_view, std::string_view>> cut_merge(std::stri
 Result<Tokenizer> Tokenizer::from_gguf(const GgufFile& file) {
   TROUPE_TRY(auto model, file.get_string("tokenizer.ggml.model"));
   if (model != "gpt2") {
-    return Error{ErrorCode::unsupported, fmt::format("{}: tokenizer '{}'; only byte-level BPE ('gpt2') is read", file.path(), model.substr(0, 40))};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("{}: tokenizer '{}'; only byte-level BPE ('gpt2') is read", file.path(), model.substr(0, 40))};
   }
   TokenizerParts parts;
   // A file without the name of its split was written before there were names, when the split was GPT-2's.
@@ -62,7 +63,8 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufFile& file) {
       return bad(file, fmt::format("key 'tokenizer.ggml.token_type': {} entries for a vocabulary of {}", numbers.size(), vocab));
     }
     for (std::size_t i = 0; i < vocab; ++i) {
-      if (numbers[i] < 1 || numbers[i] > 6) return bad(file, fmt::format("key 'tokenizer.ggml.token_type', entry {}: {} is not 1 to 6", i, numbers[i]));
+      if (numbers[i] < 1 || numbers[i] > 6)
+        return bad(file, fmt::format("key 'tokenizer.ggml.token_type', entry {}: {} is not 1 to 6", i, numbers[i]));
       parts.types[i] = static_cast<TokenType>(numbers[i]);
     }
   }

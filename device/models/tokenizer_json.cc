@@ -135,7 +135,8 @@ Result<void> read_tokens(const JsonFields& root, const JsonFields& model, std::u
     if (text.empty()) return token.bad("content", "a text that is not empty");
     for (const char* key : {"single_word", "lstrip", "rstrip"}) {
       TROUPE_TRY(auto set, token.boolean_or(key, false));
-      if (set) return unsupported(token, fmt::format("'{}' is true; tokens that take spaces or word bounds with them are not supported", key));
+      if (set)
+        return unsupported(token, fmt::format("'{}' is true; tokens that take spaces or word bounds with them are not supported", key));
     }
     TROUPE_TRY(auto special, token.boolean_or("special", false));
     if (!place(id, text, special ? TokenType::control : TokenType::user_defined)) return token.bad("id", "an id that no other token has");
@@ -143,7 +144,8 @@ Result<void> read_tokens(const JsonFields& root, const JsonFields& model, std::u
   if (parts.tokens.empty()) return model.bad("vocab", "an object with tokens and their ids");
   if (vocab > parts.tokens.size()) {
     if (vocab - parts.tokens.size() > kMostUnusedIds) {
-      return Error{ErrorCode::bad_file, fmt::format("{}: has ids up to {}, but the model a vocabulary of {}", root.where(), parts.tokens.size(), vocab)};
+      return Error{ErrorCode::bad_file,
+                   fmt::format("{}: has ids up to {}, but the model a vocabulary of {}", root.where(), parts.tokens.size(), vocab)};
     }
     parts.tokens.resize(vocab);
     parts.types.resize(vocab, TokenType::unused);
@@ -166,8 +168,8 @@ Result<void> read_merges(const JsonFields& model, TokenizerParts& parts) {
       parts.merges.emplace_back(view(m.get_array()[0].get_string()), view(m.get_array()[1].get_string()));
       continue;
     }
-    return Error{ErrorCode::bad_file, fmt::format("{}, entry {}: is {}; {} is expected", parts.merges_where, parts.merges.size(), shown_json(m),
-                                                  "\"left right\" or [\"left\", \"right\"]")};
+    return Error{ErrorCode::bad_file, fmt::format("{}, entry {}: is {}; {} is expected", parts.merges_where, parts.merges.size(),
+                                                  shown_json(m), "\"left right\" or [\"left\", \"right\"]")};
   }
   return success();
 }
@@ -193,7 +195,8 @@ std::string_view first_of_template(const json::value* processor) {
 
 Result<Token> token_named(const TokenizerParts& parts, std::string_view text, const std::string& where) {
   const auto it = std::find(parts.tokens.begin(), parts.tokens.end(), text);
-  if (it == parts.tokens.end()) return Error{ErrorCode::bad_file, fmt::format("{}: the token '{}' is not in the vocabulary", where, shown(text))};
+  if (it == parts.tokens.end())
+    return Error{ErrorCode::bad_file, fmt::format("{}: the token '{}' is not in the vocabulary", where, shown(text))};
   return static_cast<Token>(it - parts.tokens.begin());
 }
 
@@ -282,7 +285,8 @@ Result<ChatTemplate> chat_template_from_json(const TokenizerFiles& files) {
   if (source.empty()) {
     where = config + ": field 'chat_template'";
     const json::value* v = f.find("chat_template");
-    if (v == nullptr) return Error{ErrorCode::not_found, fmt::format("{}: the model has no chat template; render the prompt yourself", files.folder)};
+    if (v == nullptr)
+      return Error{ErrorCode::not_found, fmt::format("{}: the model has no chat template; render the prompt yourself", files.folder)};
     if (v->is_array()) {
       for (const json::value& entry : v->get_array()) {
         TROUPE_TRY(auto named, JsonFields::of(entry, where + ", an entry"));

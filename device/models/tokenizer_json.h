@@ -16,11 +16,11 @@
 namespace troupe::device {
 
 struct TokenizerFiles {
-  std::string folder;           // for errors
-  std::string tokenizer;        // the text of tokenizer.json
-  std::string config;           // of tokenizer_config.json; "": there is none
-  std::string chat_template;    // of chat_template.jinja; "": there is none
-  std::uint32_t vocab = 0;      // the model's: ids past the tokenizer's own are tokens without text
+  std::string folder;         // for errors
+  std::string tokenizer;      // the text of tokenizer.json
+  std::string config;         // of tokenizer_config.json; "": there is none
+  std::string chat_template;  // of chat_template.jinja; "": there is none
+  std::uint32_t vocab = 0;    // the model's: ids past the tokenizer's own are tokens without text
 };
 
 // io_failed, bad_file: a file that cannot be read; not_found: there is no tokenizer.json.

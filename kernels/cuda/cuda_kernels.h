@@ -19,15 +19,15 @@ namespace troupe::kernels {
 
 struct CudaKernelsOptions {
   CudaStream stream = nullptr;
-  std::uint32_t max_context = 1;         // positions that attention may read
-  std::uint32_t max_decode_tokens = 64;  // up to so many tokens a call, attention is spread over pieces of the context
-  float* partial = nullptr;              // attention_partial_floats(max_decode_tokens, ...) of device memory
-  std::uint32_t max_lora_rank = 0;       // of any adapter; 0: there are none, and lora() is not called
-  float* lora_shrunk = nullptr;          // lora_scratch_floats(tokens of a step, max_lora_rank) of device memory
+  std::uint32_t max_context = 1;           // positions that attention may read
+  std::uint32_t max_decode_tokens = 64;    // up to so many tokens a call, attention is spread over pieces of the context
+  float* partial = nullptr;                // attention_partial_floats(max_decode_tokens, ...) of device memory
+  std::uint32_t max_lora_rank = 0;         // of any adapter; 0: there are none, and lora() is not called
+  float* lora_shrunk = nullptr;            // lora_scratch_floats(tokens of a step, max_lora_rank) of device memory
   float* sample_work = nullptr;            // [rows that sample][vocabulary] of device memory
   std::uint32_t* sample_counts = nullptr;  // the same, zeroed before the first step
-  CublasLt* cublaslt = nullptr;          // makes the products of BF16 weights; null: our own do
-  std::uint16_t* rounded = nullptr;      // with it: BF16 [largest n_rows of a matmul][widest cols] of device memory
+  CublasLt* cublaslt = nullptr;            // makes the products of BF16 weights; null: our own do
+  std::uint16_t* rounded = nullptr;        // with it: BF16 [largest n_rows of a matmul][widest cols] of device memory
 };
 
 // head_dim of every KV cache: even, up to 256.

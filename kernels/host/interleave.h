@@ -86,16 +86,16 @@ TROUPE_INLINE void store_words(std::uint8_t* p, U32x16 v) { std::memcpy(p, &v, s
 
 // unpack_f32_NAME and unpack_codes_NAME (rows.h) of the format NAME, by the file's own to_f32(row, cols, out) and
 // interleave(bundle, cols, out).
-#define TROUPE_UNPACKERS(name)                                                                                                \
-  namespace {                                                                                                                 \
-  TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out) {               \
-    const auto* base = static_cast<const std::uint8_t*>(rows);                                                                \
-    const std::size_t stride = row_bytes(Format::name, cols);                                                                 \
+#define TROUPE_UNPACKERS(name)                                                                                                      \
+  namespace {                                                                                                                       \
+  TROUPE_INLINE void to_codes(const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out) {                     \
+    const auto* base = static_cast<const std::uint8_t*>(rows);                                                                      \
+    const std::size_t stride = row_bytes(Format::name, cols);                                                                       \
     n_rows == kBundle ? interleave(FullBundle{base, stride}, cols, out) : interleave(ShortBundle{base, stride, n_rows}, cols, out); \
-  }                                                                                                                           \
-  TROUPE_SIMD_TARGETS(f32_from_##name, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))               \
-  TROUPE_SIMD_TARGETS(codes_from_##name, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),    \
-                      to_codes(rows, n_rows, cols, out))                                                                      \
-  }                                                                                                                           \
-  UnpackF32 unpack_f32_##name(Target target) { return f32_from_##name##_pick(target); }                                       \
+  }                                                                                                                                 \
+  TROUPE_SIMD_TARGETS(f32_from_##name, (const void* row, std::size_t cols, float* out), to_f32(row, cols, out))                     \
+  TROUPE_SIMD_TARGETS(codes_from_##name, (const void* rows, std::size_t n_rows, std::size_t cols, const CodesBundle& out),          \
+                      to_codes(rows, n_rows, cols, out))                                                                            \
+  }                                                                                                                                 \
+  UnpackF32 unpack_f32_##name(Target target) { return f32_from_##name##_pick(target); }                                             \
   UnpackCodes unpack_codes_##name(Target target) { return codes_from_##name##_pick(target); }

@@ -102,19 +102,46 @@ template <class I>
 auto inspect(I& f, CopyHandles& x) {
   return f(x.place, x.event, x.staging, x.blocks, x.block_bytes, x.order, x.state_parts);
 }
-template <class I> auto inspect(I& f, RingReady& x) { return f(x.ctx, x.slots, x.places); }
-template <class I> auto inspect(I& f, Enqueue& x) { return f(x.ctx, x.step); }
-template <class I> auto inspect(I& f, Watch& x) { return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream, x.n_logprobs); }
-template <class I> auto inspect(I& f, EventDone& x) { return f(x.ctx, x.ticket, x.ring_slot, x.error); }
-template <class I> auto inspect(I& f, Completed& x) { return f(x.ctx, x.ring_slot, x.result); }
-template <class I> auto inspect(I& f, RecordEvent& x) { return f(x.ctx, x.mark, x.place, x.event); }
-template <class I> auto inspect(I& f, EventRecorded& x) { return f(x.ctx, x.mark, x.place, x.error); }
+template <class I>
+auto inspect(I& f, RingReady& x) {
+  return f(x.ctx, x.slots, x.places);
+}
+template <class I>
+auto inspect(I& f, Enqueue& x) {
+  return f(x.ctx, x.step);
+}
+template <class I>
+auto inspect(I& f, Watch& x) {
+  return f(x.ctx, x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.on_stream, x.n_logprobs);
+}
+template <class I>
+auto inspect(I& f, EventDone& x) {
+  return f(x.ctx, x.ticket, x.ring_slot, x.error);
+}
+template <class I>
+auto inspect(I& f, Completed& x) {
+  return f(x.ctx, x.ring_slot, x.result);
+}
+template <class I>
+auto inspect(I& f, RecordEvent& x) {
+  return f(x.ctx, x.mark, x.place, x.event);
+}
+template <class I>
+auto inspect(I& f, EventRecorded& x) {
+  return f(x.ctx, x.mark, x.place, x.error);
+}
 template <class I>
 auto inspect(I& f, CopyBlocks& x) {
   return f(x.ctx, x.copy, x.handles, x.out, x.blocks, x.after, x.state, x.part, x.n_parts);
 }
-template <class I> auto inspect(I& f, CopyDone& x) { return f(x.ctx, x.copy, x.place, x.error); }
-template <class I> auto inspect(I& f, ReadSlot& x) { return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.n_logprobs); }
+template <class I>
+auto inspect(I& f, CopyDone& x) {
+  return f(x.ctx, x.copy, x.place, x.error);
+}
+template <class I>
+auto inspect(I& f, ReadSlot& x) {
+  return f(x.ticket, x.ring_slot, x.n_rows, x.n_logits, x.error, x.n_logprobs);
+}
 
 std::string label(const RingReady& x);
 std::string label(const Enqueue& x);

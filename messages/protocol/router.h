@@ -23,9 +23,9 @@ struct Open {
   RequestId request;
   std::uint32_t n_tokens = 0;  // of the prompt (after a preemption: with the output so far)
   AdapterRef adapter;
-  Shared<Request> params;      // its prompt may be found in the prefix cache, and goes there; none: neither
-  std::vector<Token> output;   // after a preemption: the output so far
-  SeqId restore{};             // its state was saved as this sequence, and comes back from its file; incarnation 0 = none
+  Shared<Request> params;         // its prompt may be found in the prefix cache, and goes there; none: neither
+  std::vector<Token> output;      // after a preemption: the output so far
+  SeqId restore{};                // its state was saved as this sequence, and comes back from its file; incarnation 0 = none
   std::uint32_t restore_len = 0;  // positions that were saved
 };
 struct Opened {
@@ -36,8 +36,8 @@ struct Opened {
   std::uint32_t cached_len = 0;  // positions whose KV is there already
   DeviceError error;             // slot_exhausted, closed, device_lost; of a restore also kv_exhausted, overloaded
   DeviceFacts facts;
-  SeqId restore{};               // as in Open. With an error its file is untouched, else it is gone
-  bool restored = false;         // what was saved is there; false: it could not be read back, and is computed again
+  SeqId restore{};        // as in Open. With an error its file is untouched, else it is gone
+  bool restored = false;  // what was saved is there; false: it could not be read back, and is computed again
   // Of a model with recurrent layers: positions, ascending, at which a chunk of the known tokens has to end, so that the state
   // there can be kept for other requests; 0 = none.
   std::uint32_t cut_first = 0;
@@ -99,22 +99,58 @@ struct Sampled {
   Shared<SampledBatch> batch;
 };
 
-template <class I> auto inspect(I& f, Open& x) { return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output, x.restore, x.restore_len); }
-template <class I> auto inspect(I& f, Opened& x) {
-  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored, x.cut_first, x.cut_second,
-           x.snapshot);
+template <class I>
+auto inspect(I& f, Open& x) {
+  return f(x.ctx, x.request, x.n_tokens, x.adapter, x.params, x.output, x.restore, x.restore_len);
 }
-template <class I> auto inspect(I& f, Saved& x) { return f(x.ctx, x.request, x.seq, x.positions, x.error, x.facts); }
-template <class I> auto inspect(I& f, Launch& x) { return f(x.ctx, x.plan, x.await); }
-template <class I> auto inspect(I& f, Accepted& x) { return f(x.ctx, x.ticket, x.error, x.facts); }
-template <class I> auto inspect(I& f, Await& x) { return f(x.ctx, x.ticket); }
-template <class I> auto inspect(I& f, Settled& x) { return f(x.ctx, x.result, x.facts); }
-template <class I> auto inspect(I& f, Apply& x) { return f(x.ctx, x.effect); }
-template <class I> auto inspect(I& f, Applied& x) { return f(x.ctx, x.outcome, x.error, x.facts); }
-template <class I> auto inspect(I& f, Teardown& x) { return f(x.ctx); }
-template <class I> auto inspect(I& f, TornDown& x) { return f(x.ctx, x.facts); }
-template <class I> auto inspect(I& f, Sample& x) { return f(x.ctx, x.batch); }
-template <class I> auto inspect(I& f, Sampled& x) { return f(x.ctx, x.batch); }
+template <class I>
+auto inspect(I& f, Opened& x) {
+  return f(x.ctx, x.request, x.seq, x.slot, x.cached_len, x.error, x.facts, x.restore, x.restored, x.cut_first, x.cut_second, x.snapshot);
+}
+template <class I>
+auto inspect(I& f, Saved& x) {
+  return f(x.ctx, x.request, x.seq, x.positions, x.error, x.facts);
+}
+template <class I>
+auto inspect(I& f, Launch& x) {
+  return f(x.ctx, x.plan, x.await);
+}
+template <class I>
+auto inspect(I& f, Accepted& x) {
+  return f(x.ctx, x.ticket, x.error, x.facts);
+}
+template <class I>
+auto inspect(I& f, Await& x) {
+  return f(x.ctx, x.ticket);
+}
+template <class I>
+auto inspect(I& f, Settled& x) {
+  return f(x.ctx, x.result, x.facts);
+}
+template <class I>
+auto inspect(I& f, Apply& x) {
+  return f(x.ctx, x.effect);
+}
+template <class I>
+auto inspect(I& f, Applied& x) {
+  return f(x.ctx, x.outcome, x.error, x.facts);
+}
+template <class I>
+auto inspect(I& f, Teardown& x) {
+  return f(x.ctx);
+}
+template <class I>
+auto inspect(I& f, TornDown& x) {
+  return f(x.ctx, x.facts);
+}
+template <class I>
+auto inspect(I& f, Sample& x) {
+  return f(x.ctx, x.batch);
+}
+template <class I>
+auto inspect(I& f, Sampled& x) {
+  return f(x.ctx, x.batch);
+}
 
 std::string label(const Open& x);
 std::string label(const Opened& x);

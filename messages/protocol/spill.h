@@ -14,8 +14,8 @@ namespace troupe {
 // A saved state goes in pieces of at most a place's size; `data` is that place's memory, the spill actor's until it answers.
 struct StatePiece {
   std::uint32_t place = 0;
-  SeqId seq;                    // whose state it is, and the name of its file
-  std::uint32_t positions = 0;  // of the whole state, as all below
+  SeqId seq;                      // whose state it is, and the name of its file
+  std::uint32_t positions = 0;    // of the whole state, as all below
   std::uint32_t first_block = 0;  // blocks before it are not there (a sliding window has passed them)
   std::uint32_t n_blocks = 0;
   std::uint32_t n_parts = 0;  // of the recurrent state as of `positions`, each as long as a block; they lie behind the blocks
@@ -50,14 +50,30 @@ struct DropState {  // the file, whole or not, is of no use to anybody
   SeqId seq;
 };
 
-template <class I> auto inspect(I& f, StatePiece& x) {
+template <class I>
+auto inspect(I& f, StatePiece& x) {
   return f(x.place, x.seq, x.positions, x.first_block, x.n_blocks, x.n_parts, x.block_bytes, x.begin, x.count, x.data);
 }
-template <class I> auto inspect(I& f, WriteState& x) { return f(x.ctx, x.piece); }
-template <class I> auto inspect(I& f, StateWritten& x) { return f(x.ctx, x.place, x.seq, x.error); }
-template <class I> auto inspect(I& f, ReadState& x) { return f(x.ctx, x.piece); }
-template <class I> auto inspect(I& f, StateRead& x) { return f(x.ctx, x.place, x.seq, x.error); }
-template <class I> auto inspect(I& f, DropState& x) { return f(x.ctx, x.seq); }
+template <class I>
+auto inspect(I& f, WriteState& x) {
+  return f(x.ctx, x.piece);
+}
+template <class I>
+auto inspect(I& f, StateWritten& x) {
+  return f(x.ctx, x.place, x.seq, x.error);
+}
+template <class I>
+auto inspect(I& f, ReadState& x) {
+  return f(x.ctx, x.piece);
+}
+template <class I>
+auto inspect(I& f, StateRead& x) {
+  return f(x.ctx, x.place, x.seq, x.error);
+}
+template <class I>
+auto inspect(I& f, DropState& x) {
+  return f(x.ctx, x.seq);
+}
 
 std::string label(const StatePiece& x);  // "s1.5 blocks 0+4/7"
 std::string label(const WriteState& x);

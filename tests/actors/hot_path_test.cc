@@ -15,7 +15,8 @@ std::atomic<std::uint64_t> allocations{0};
 
 void* counted(std::size_t bytes, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(bytes)
+                                                   : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
@@ -99,9 +100,11 @@ void measure(std::uint32_t depth, std::uint32_t batch) {
   EXPECT_GE(m.scheduler.steps, kTokens);
   EXPECT_EQ(m.scheduler.tokens, std::uint64_t{kTokens} * batch);
   const auto per = [](std::uint64_t x, std::uint64_t n) { return n == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(n); };
-  std::printf("depth %u, %u rows: %llu steps, %.2f messages a step; %.3f allocations a step over %llu steps (of the whole process, CAF's included)\n",
-              depth, batch, static_cast<unsigned long long>(m.scheduler.steps), per(m.messages, m.scheduler.steps), per(window.made, window.steps),
-              static_cast<unsigned long long>(window.steps));
+  std::printf(
+      "depth %u, %u rows: %llu steps, %.2f messages a step; %.3f allocations a step over %llu steps (of the whole process, CAF's "
+      "included)\n",
+      depth, batch, static_cast<unsigned long long>(m.scheduler.steps), per(m.messages, m.scheduler.steps), per(window.made, window.steps),
+      static_cast<unsigned long long>(window.steps));
   if (window.intervals == 0) GTEST_SKIP() << "the machine is too busy: the delivery thread never kept up with the steps";
   EXPECT_EQ(window.least, 0u);
 }

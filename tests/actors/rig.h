@@ -75,7 +75,7 @@ class Clients {
 
 struct Rig {
   std::unique_ptr<Clients> clients = std::make_unique<Clients>();
-  device::Driver* driver = nullptr;        // the runtime's
+  device::Driver* driver = nullptr;  // the runtime's
   device::ScriptedModel* model = nullptr;
   std::unique_ptr<Runtime> runtime;
 };

@@ -123,8 +123,8 @@ class Caller {
       ++cancelled_;
       if (!one.cancelled) wrong_ += "a request was cancelled by nobody; ";
     } else if ((reason != FinishReason::stop && reason != FinishReason::length) || one.tokens.size() != want.size()) {
-      wrong_ += "client " + std::to_string(one.request.client) + " ended by " + name(reason) + " after " + std::to_string(one.tokens.size()) +
-                " of " + std::to_string(want.size()) + " tokens: " + event.finish->error.what + "; ";
+      wrong_ += "client " + std::to_string(one.request.client) + " ended by " + name(reason) + " after " +
+                std::to_string(one.tokens.size()) + " of " + std::to_string(want.size()) + " tokens: " + event.finish->error.what + "; ";
     }
     ++ended_;
     slots_[slot] = nullptr;

@@ -33,17 +33,16 @@
 
 namespace fake_cuda {
 
-#define FAKE_CUDA_CALLS(X)                                                                                                                 \
-  X(cudaGetDeviceCount)                                                                                                                    \
-  X(cudaSetDevice)                                                                                                                         \
-  X(cudaDeviceGetAttribute)                                                                                                                \
-  X(cudaStreamCreateWithFlags)                                                                                                             \
-  X(cudaStreamCreateWithPriority)                                                                                                          \
-  X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent)              \
-      X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) \
-          X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
-              X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy)             \
-                  X(cudaGraphExecDestroy) X(kernel_launch)
+// clang-format off
+#define FAKE_CUDA_CALLS(X) \
+  X(cudaGetDeviceCount) X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaStreamCreateWithFlags) \
+  X(cudaStreamCreateWithPriority) X(cudaDeviceGetStreamPriorityRange) X(cudaStreamDestroy) X(cudaStreamQuery) \
+  X(cudaStreamSynchronize) X(cudaStreamWaitEvent) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) \
+  X(cudaEventSynchronize) X(cudaEventDestroy) X(cudaEventElapsedTime) X(cudaMemcpyAsync) X(cudaMemsetAsync) \
+  X(cudaMallocAsync) X(cudaFreeAsync) X(cudaHostAlloc) X(cudaFreeHost) X(cudaLaunchHostFunc) \
+  X(cudaStreamBeginCapture) X(cudaStreamEndCapture) X(cudaGraphInstantiate) X(cudaGraphLaunch) X(cudaGraphDestroy) \
+  X(cudaGraphExecDestroy) X(kernel_launch)
+// clang-format on
 
 enum class Call : std::uint8_t {
 #define FAKE_CUDA_NAME(name) name,

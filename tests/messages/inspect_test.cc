@@ -11,7 +11,8 @@
 namespace troupe::test {
 namespace {
 
-template <class T> std::string write(const T& x) {
+template <class T>
+std::string write(const T& x) {
   Writer writer;
   T copy = x;
   inspect(writer, copy);
@@ -114,12 +115,15 @@ TEST(Inspect, OptionalsAndSharedKeepTheirAbsence) {
 
 // Converts to the type of any field; counts how many an aggregate takes.
 struct AnyField {
-  template <class T> operator T() const;
+  template <class T>
+  operator T() const;
 };
-template <class T, std::size_t... I> constexpr bool takes(std::index_sequence<I...>) {
+template <class T, std::size_t... I>
+constexpr bool takes(std::index_sequence<I...>) {
   return requires { T{(static_cast<void>(I), AnyField{})...}; };
 }
-template <class T, std::size_t N = 24> constexpr std::size_t n_fields() {
+template <class T, std::size_t N = 24>
+constexpr std::size_t n_fields() {
   if constexpr (N == 0 || takes<T>(std::make_index_sequence<N>{})) {
     return N;
   } else {

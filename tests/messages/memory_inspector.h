@@ -21,14 +21,16 @@ class Writer {
   static constexpr bool writes_state = false;
   using result_type = Status;
 
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     (put(xs), ...);
     return {};
   }
   const std::string& bytes() const { return bytes_; }
 
  private:
-  template <class T> void put(T& x) {
+  template <class T>
+  void put(T& x) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       char raw[sizeof(T)];
       std::memcpy(raw, &x, sizeof(T));
@@ -42,7 +44,8 @@ class Writer {
     put(n);
     bytes_ += x;
   }
-  template <class T> void put(std::vector<T>& xs) {
+  template <class T>
+  void put(std::vector<T>& xs) {
     auto n = static_cast<std::uint32_t>(xs.size());
     put(n);
     for (T& x : xs) put(x);
@@ -57,7 +60,8 @@ class Reader {
   using result_type = Status;
 
   explicit Reader(std::string bytes) : bytes_(std::move(bytes)) {}
-  template <class... Ts> Status operator()(Ts&... xs) {
+  template <class... Ts>
+  Status operator()(Ts&... xs) {
     Status status;
     (void)((status = get(xs), !status) && ...);
     return status;
@@ -65,7 +69,8 @@ class Reader {
   std::size_t left() const { return bytes_.size() - at_; }
 
  private:
-  template <class T> Status get(T& x) {
+  template <class T>
+  Status get(T& x) {
     if constexpr (std::is_same_v<T, bool>) {
       std::uint8_t raw = 0;
       if (Status status = get(raw)) return status;
@@ -88,7 +93,8 @@ class Reader {
     at_ += n;
     return {};
   }
-  template <class T> Status get(std::vector<T>& xs) {
+  template <class T>
+  Status get(std::vector<T>& xs) {
     std::uint32_t n = 0;
     if (Status status = get(n)) return status;
     if (left() < n) return {true};
@@ -110,7 +116,8 @@ class FieldCounter {
   static constexpr bool reads_state = true;
   static constexpr bool writes_state = false;
   using result_type = Status;
-  template <class... Ts> Status operator()(Ts&...) {
+  template <class... Ts>
+  Status operator()(Ts&...) {
     count += sizeof...(Ts);
     return {};
   }

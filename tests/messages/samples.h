@@ -15,15 +15,36 @@ inline const Ticket kTicket{1, 42};
 inline const DeviceError kDeviceError{DeviceError::Phase::launch, ErrorCode::kv_exhausted, 3, 2, "two blocks are missing"};
 
 inline DeviceFacts facts() {
-  return {.total_blocks = 64, .free_blocks = 10, .used_blocks = 50, .cached_blocks = 2, .fenced_blocks = 2, .total_slots = 8, .free_slots = 3,
-          .ring_slots = 3, .free_ring_slots = 2, .in_flight = 1, .has_ssm = true, .ssm_total = 5, .ssm_used = 4, .ssm_snapshots = 2, .ssm_sequences = 1};
+  return {.total_blocks = 64,
+          .free_blocks = 10,
+          .used_blocks = 50,
+          .cached_blocks = 2,
+          .fenced_blocks = 2,
+          .total_slots = 8,
+          .free_slots = 3,
+          .ring_slots = 3,
+          .free_ring_slots = 2,
+          .in_flight = 1,
+          .has_ssm = true,
+          .ssm_total = 5,
+          .ssm_used = 4,
+          .ssm_snapshots = 2,
+          .ssm_sequences = 1};
 }
 inline Request request() {
   Request r;
   r.client = 7;
   r.prompt = {1, 2, 3};
-  r.sampling = {.temperature = 0.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f, .repetition_penalty = 1.1f, .presence_penalty = 0.2f,
-                .frequency_penalty = 0.3f, .logit_bias = {{9, -1.5f}}, .seed = 99, .logprobs = 5};
+  r.sampling = {.temperature = 0.5f,
+                .top_k = 40,
+                .top_p = 0.9f,
+                .min_p = 0.1f,
+                .repetition_penalty = 1.1f,
+                .presence_penalty = 0.2f,
+                .frequency_penalty = 0.3f,
+                .logit_bias = {{9, -1.5f}},
+                .seed = 99,
+                .logprobs = 5};
   r.stop = {.max_tokens = 64, .min_tokens = 3, .stop = {"END", "\n\n"}, .stop_token_ids = {4, 5}, .ignore_eos = true};
   r.think = Think{8, 9, 10};
   r.deadline = TimeNs{5'000'000'000};
@@ -31,11 +52,23 @@ inline Request request() {
   return r;
 }
 inline Row fed_row() {
-  return {.seq = kSeq, .epoch = 0, .position = 12, .n_tokens = 1, .source = FeedSource::feed({1, 41}, 3), .mask = {}, .adapter = {},
+  return {.seq = kSeq,
+          .epoch = 0,
+          .position = 12,
+          .n_tokens = 1,
+          .source = FeedSource::feed({1, 41}, 3),
+          .mask = {},
+          .adapter = {},
           .readback = RowReadback::argmax};
 }
 inline Row host_row(std::uint32_t position, std::uint32_t n_tokens) {
-  return {.seq = kSeq, .epoch = 0, .position = position, .n_tokens = n_tokens, .source = FeedSource::host(0), .mask = {}, .adapter = {},
+  return {.seq = kSeq,
+          .epoch = 0,
+          .position = position,
+          .n_tokens = n_tokens,
+          .source = FeedSource::host(0),
+          .mask = {},
+          .adapter = {},
           .readback = RowReadback::argmax};
 }
 inline StepPlan plan() {
@@ -44,7 +77,12 @@ inline StepPlan plan() {
   masked.mask = {2, 17};
   masked.adapter = {3, 1};
   masked.readback = RowReadback::logits;
-  return {.ticket = kTicket, .effects = {Commit{kSeq, 1, 12}, ReleaseSeq{{1, 6}}}, .rows = {fed_row(), masked}, .tokens = {5, 6}, .samples = {}, .biases = {}};
+  return {.ticket = kTicket,
+          .effects = {Commit{kSeq, 1, 12}, ReleaseSeq{{1, 6}}},
+          .rows = {fed_row(), masked},
+          .tokens = {5, 6},
+          .samples = {},
+          .biases = {}};
 }
 inline LaunchedStep launched() {
   DeviceRow fed;
@@ -60,55 +98,126 @@ inline LaunchedStep launched() {
   DeviceRow chunk;
   chunk.n_tokens = 2;
   chunk.wants_token = false;
-  return {.ticket = kTicket, .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8}, .n_tokens = 3, .n_logits = 1,
-          .deltas = {{1, 2, 3}}, .rows = {fed, chunk}, .tokens = {5, 6}, .samples = {}, .biases = {}};
+  return {.ticket = kTicket,
+          .slot = {.slot = 0, .event = 4, .readback = 5, .logits = 6, .cells = 7, .upload = 8},
+          .n_tokens = 3,
+          .n_logits = 1,
+          .deltas = {{1, 2, 3}},
+          .rows = {fed, chunk},
+          .tokens = {5, 6},
+          .samples = {},
+          .biases = {}};
 }
-inline CopyHandles copy_handles() { return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8, .state_parts = 9}; }
+inline CopyHandles copy_handles() {
+  return {.place = 1, .event = 4, .staging = 5, .blocks = 6, .block_bytes = 7, .order = 8, .state_parts = 9};
+}
 inline StatePiece piece() {
-  return {.place = 1, .seq = kSeq, .positions = 40, .first_block = 2, .n_blocks = 7, .n_parts = 3, .block_bytes = 8, .begin = 1, .count = 4, .data = 9};
+  return {.place = 1,
+          .seq = kSeq,
+          .positions = 40,
+          .first_block = 2,
+          .n_blocks = 7,
+          .n_parts = 3,
+          .block_bytes = 8,
+          .begin = 1,
+          .count = 4,
+          .data = 9};
 }
 inline StepResult result() {
-  return {.ticket = kTicket, .error = {}, .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}}, .logits = {nullptr, 2, 100}, .logprobs = {}, .best = {}};
+  return {.ticket = kTicket,
+          .error = {},
+          .rows = {{5, 17, CellStatus::ok, 77}, {6, 0, CellStatus::poisoned, 77}},
+          .logits = {nullptr, 2, 100},
+          .logprobs = {},
+          .best = {}};
 }
 inline StepResult failed_result() {
-  return {.ticket = kTicket, .error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "gone"}, .rows = {}, .logits = {}, .logprobs = {}, .best = {}};
+  return {.ticket = kTicket,
+          .error = {DeviceError::Phase::readback, ErrorCode::device_failed, 0, 0, "gone"},
+          .rows = {},
+          .logits = {},
+          .logprobs = {},
+          .best = {}};
 }
 inline SampleBatch sample_batch() {
-  return {.ticket = kTicket, .logits = {nullptr, 1, 100},
-          .rows = {{.request = kRequest, .params = Shared<Request>::of(request()), .seed = 1, .logits_row = 2, .output_index = 3, .new_begin = 4,
-                    .new_size = 5, .bar_begin = 6, .bar_size = 7, .fresh = true},
+  return {.ticket = kTicket,
+          .logits = {nullptr, 1, 100},
+          .rows = {{.request = kRequest,
+                    .params = Shared<Request>::of(request()),
+                    .seed = 1,
+                    .logits_row = 2,
+                    .output_index = 3,
+                    .new_begin = 4,
+                    .new_size = 5,
+                    .bar_begin = 6,
+                    .bar_size = 7,
+                    .fresh = true},
                    {}},
-          .tokens = {1, 2}, .closed = {{8, 1}}};
+          .tokens = {1, 2},
+          .closed = {{8, 1}}};
 }
 inline SampledBatch sampled_batch() {
   return {.ticket = kTicket, .rows = {{kRequest, 4, CellStatus::no_token, -0.5f, 1, 2}}, .best = {{4, -0.5f}, {5, -1.0f}}};
 }
 inline Finish finish() {
-  return {.request = kRequest, .reason = FinishReason::stop, .usage = {12, 64, 3}, .seed = 99, .text_begin = 1, .text_size = 2,
-          .error = {ErrorCode::closed, "bye"}, .attempt = 1, .other_arithmetic = true};
+  return {.request = kRequest,
+          .reason = FinishReason::stop,
+          .usage = {12, 64, 3},
+          .seed = 99,
+          .text_begin = 1,
+          .text_size = 2,
+          .error = {ErrorCode::closed, "bye"},
+          .attempt = 1,
+          .other_arithmetic = true};
 }
 inline TokenBatch token_batch() {
-  TokenEvent event{.request = kRequest, .attempt = 1, .index = 2, .id = 3, .text_begin = 4, .text_size = 5, .best_begin = 6, .best_size = 7,
+  TokenEvent event{.request = kRequest,
+                   .attempt = 1,
+                   .index = 2,
+                   .id = 3,
+                   .text_begin = 4,
+                   .text_size = 5,
+                   .best_begin = 6,
+                   .best_size = 7,
                    .logprob = -0.25f};
   return {.events = {event, event, event, event}, .finishes = {finish()}, .text = "hello", .best = {{3, -0.25f}}};
 }
 inline ModelInfo model_info() {
   TokenTable table{.offsets = {0, 1, 3}, .bytes = "abc", .special = {0, 1}};
-  return {.name = "Tiny", .architecture = "llama", .arithmetic_id = "host/exact", .vocab_size = 49152, .n_layers = 30, .context_length = 8192,
-          .block_size = 16, .kv_blocks = 64, .n_slots = 8, .max_depth = 2, .max_rows = 32, .max_step_tokens = 512, .max_logits_rows = 8,
-          .supports_device_token_feed = true, .has_ssm_layers = true, .ssm_states = 6, .eos_ids = {2, 3}, .tokens = Shared<TokenTable>::of(std::move(table)),
-          .max_loras = 4, .max_lora_rank = 16};
+  return {.name = "Tiny",
+          .architecture = "llama",
+          .arithmetic_id = "host/exact",
+          .vocab_size = 49152,
+          .n_layers = 30,
+          .context_length = 8192,
+          .block_size = 16,
+          .kv_blocks = 64,
+          .n_slots = 8,
+          .max_depth = 2,
+          .max_rows = 32,
+          .max_step_tokens = 512,
+          .max_logits_rows = 8,
+          .supports_device_token_feed = true,
+          .has_ssm_layers = true,
+          .ssm_states = 6,
+          .eos_ids = {2, 3},
+          .tokens = Shared<TokenTable>::of(std::move(table)),
+          .max_loras = 4,
+          .max_lora_rank = 16};
 }
 
 inline ReplicaReport report() { return {kCtx, kReplica, facts(), 1, 2, 3, 4, 5, 6, 7, 8, 9}; }
 inline ReplicaStatus replica_status() {
   return {kReplica, ReplicaState::draining, "host:1", "host/exact", 3, 90, report(), {"pirate"}, 2, {ErrorCode::device_lost, "gone"}};
 }
-inline LoraOutcome lora_outcome() { return {kReplica, "host:1", {ErrorCode::timed_out, "late"}, {1, 1}, 5, true, {{"x", 1, {1, 1}, 2, true, true}}}; }
+inline LoraOutcome lora_outcome() {
+  return {kReplica, "host:1", {ErrorCode::timed_out, "late"}, {1, 1}, 5, true, {{"x", 1, {1, 1}, 2, true, true}}};
+}
 inline Shared<AdapterImage> image() { return Shared<AdapterImage>::of(AdapterImage{{1, 2, 3}}); }
 
 // Calls f(value) with a sample of each type.
-template <class F> void for_each_sample(F&& f) {
+template <class F>
+void for_each_sample(F&& f) {
   f(kCtx), f(kRequest), f(kSeq), f(kTicket), f(AdapterRef{3, 1});
   f(Error{ErrorCode::bad_file, "short"}), f(kDeviceError), f(facts());
   f(FeedSource::feed(kTicket, 3)), f(FeedSource::host(12)), f(RowMask{2, 17}), f(Readback{5, 17, CellStatus::stale_feed, 9});
@@ -147,8 +256,16 @@ template <class F> void for_each_sample(F&& f) {
   f(Settled{kCtx, Shared<StepResult>::of(result()), facts()});
   f(Apply{kCtx, ReserveKv{kSeq, 40}}), f(Applied{kCtx, {1, true}, kDeviceError, facts()});
   f(Lora{kCtx, {LoraCommand::Kind::load_into_slot, "pirate", "p"}, {2, 5}, {1, 4}, true});
-  f(LoraSubmit{kCtx, 3, {LoraCommand::Kind::promote, "pirate", "", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt, "host:1", true}, kReplica, image()});
-  f(LoraAnswer{kCtx, 3, {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}, {lora_outcome()}}, {ErrorCode::timed_out, "later"}, kReplica});
+  f(LoraSubmit{kCtx,
+               3,
+               {LoraCommand::Kind::promote, "pirate", "", 2, "peer", "arr", 5, LoraCommand::AtBound::preempt, "host:1", true},
+               kReplica,
+               image()});
+  f(LoraAnswer{kCtx,
+               3,
+               {"pirate", {1, 1}, 5, 2, "caps", 3, 6, {{"x", 1, {1, 1}, 2, true, true}}, {lora_outcome()}},
+               {ErrorCode::timed_out, "later"},
+               kReplica});
   f(LoadAdapter{kCtx, 3, 2, "p", image()}), f(ReadAdapter{kCtx, 3, 2}), f(AdapterRead{kCtx, 3, image(), {ErrorCode::io_failed, "gone"}});
   f(LoraBound{kCtx, {kRequest, 1}, 3, kReplica}), f(FetchAdapter{kCtx, 3, "pirate", kReplica});
   f(AdapterFetched{kCtx, 3, image(), {ErrorCode::unknown_adapter, "none"}, kReplica});

@@ -24,7 +24,7 @@ struct SimDeviceOptions {
   std::uint32_t vocab = 64;
   std::uint32_t context = 96;
   std::uint32_t block_size = 4;
-  std::uint32_t window = 0;  // 0, or at least 2: the state is computed from the one before it
+  std::uint32_t window = 0;      // 0, or at least 2: the state is computed from the one before it
   std::uint32_t ssm_states = 0;  // 0: no recurrent layers; else versions of their state, which every choice depends on too
   std::uint32_t ssm_parts = 2;   // that a version of it takes up, each as long as a block
   std::uint32_t kv_blocks = 64;
@@ -148,8 +148,8 @@ class SimDevice {
   std::vector<std::uint64_t> kv_;         // [block][offset]
   std::vector<std::uint64_t> recurrent_;  // [version][ssm_parts * block_size]: the state, and words that follow from it
   std::vector<Slot> slots_;
-  std::vector<Token> history_;  // [slot of a table][position]: ids, as kernels::FeedArgs::history
-  std::vector<std::uint32_t> appended_;      // by slot of a table: for append_history
+  std::vector<Token> history_;           // [slot of a table][position]: ids, as kernels::FeedArgs::history
+  std::vector<std::uint32_t> appended_;  // by slot of a table: for append_history
   kernels::ThreadPool threads_{1};
   kernels::Sample sample_{threads_};
   std::vector<std::vector<std::uint64_t>> staging_;  // by place

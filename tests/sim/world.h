@@ -140,14 +140,13 @@ class World {
     std::uint32_t part = 0;
     bool operator==(const End&) const = default;
   };
-  using Message =
-      std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened, Launch,
-                   Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample, Sampled, Deliver,
-                   Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead, DropState, LoraSubmit, LoraAnswer,
-                   LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable, TableChanged, Reclaim, Reclaimed, EndRequests,
-                   Delivered, AskReport, StartReplica, StopReplica, ReplicaUp, ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer,
-                   ReplicaList, DrainReplica, UndrainReplica, LoraBound, FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead,
-                   RecordEvent, EventRecorded>;
+  using Message = std::variant<Submit, SubmitReply, Admit, Cancel, CancelRequest, CancelReply, Ended, Drain, Drained, Tick, Open, Opened,
+                               Launch, Accepted, Settled, Apply, Applied, LoraReply, TornDown, Enqueue, Watch, EventDone, Completed, Sample,
+                               Sampled, Deliver, Halt, Saved, CopyBlocks, CopyDone, WriteState, StateWritten, ReadState, StateRead,
+                               DropState, LoraSubmit, LoraAnswer, LoadAdapter, AdapterLoaded, LoraHold, LoraResume, Lora, ChangeTable,
+                               TableChanged, Reclaim, Reclaimed, EndRequests, Delivered, AskReport, StartReplica, StopReplica, ReplicaUp,
+                               ReplicaDown, ReplicaLost, ReplicaReport, ReplicaAnswer, ReplicaList, DrainReplica, UndrainReplica, LoraBound,
+                               FetchAdapter, AdapterFetched, ReadAdapter, AdapterRead, RecordEvent, EventRecorded>;
   struct Queue {
     End from;
     End to;

@@ -37,7 +37,8 @@ void* allocate(std::size_t size, std::size_t alignment, const void* caller) {
   const bool from_caf = at >= caf_begin.load(std::memory_order_relaxed) && at < caf_end.load(std::memory_order_relaxed);
   (from_caf ? caf : ours).fetch_add(1, std::memory_order_relaxed);
   if (size == 0) size = 1;
-  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(size) : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(size)
+                                                   : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
@@ -46,8 +47,12 @@ void* allocate(std::size_t size, std::size_t alignment, const void* caller) {
 
 void* operator new(std::size_t size) { return allocate(size, 0, __builtin_return_address(0)); }
 void* operator new[](std::size_t size) { return allocate(size, 0, __builtin_return_address(0)); }
-void* operator new(std::size_t size, std::align_val_t a) { return allocate(size, static_cast<std::size_t>(a), __builtin_return_address(0)); }
-void* operator new[](std::size_t size, std::align_val_t a) { return allocate(size, static_cast<std::size_t>(a), __builtin_return_address(0)); }
+void* operator new(std::size_t size, std::align_val_t a) {
+  return allocate(size, static_cast<std::size_t>(a), __builtin_return_address(0));
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return allocate(size, static_cast<std::size_t>(a), __builtin_return_address(0));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }

@@ -27,7 +27,10 @@ constexpr int kChains = 12;                                   // independent sum
 constexpr int kIterations = 2'000'000;
 
 // The value must be computed, and what makes it is unknown to the compiler.
-template <class T> void keep(T& value) { asm volatile("" : "+m"(value) : : "memory"); }
+template <class T>
+void keep(T& value) {
+  asm volatile("" : "+m"(value) : : "memory");
+}
 
 void read_all(const std::vector<Ints>& buffer) {
   Ints sum[4] = {};

@@ -1,7 +1,7 @@
 #include "tools/bench/report.h"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <cerrno>
 #include <cstdio>

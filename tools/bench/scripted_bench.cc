@@ -123,8 +123,7 @@ struct Progress {
 // The cores of scheduler and router, one after the other in this thread.
 class DirectLoop {
  public:
-  DirectLoop(const ScriptedRun& run, DirectIo& io, Marks& marks)
-      : io_(io), marks_(marks), scheduler_(config(run), io.model()) {}
+  DirectLoop(const ScriptedRun& run, DirectIo& io, Marks& marks) : io_(io), marks_(marks), scheduler_(config(run), io.model()) {}
 
   void admit(const Request& request) {
     Admit m;
@@ -152,7 +151,8 @@ class DirectLoop {
     out.step_tokens = std::max(512u, run.rows * 2);
     return out;
   }
-  template <class M> void call(const M& m) {
+  template <class M>
+  void call(const M& m) {
     scheduler_.on(m, 0, out_);
     while (!out_.empty()) {
       std::swap(out_, work_);
@@ -192,7 +192,8 @@ class DirectLoop {
     for (const Finish& f : m.batch->finishes) ok_ = ok_ && f.reason == FinishReason::length;
   }
   void handle(const Sample&) { ok_ = false; }
-  template <class M> void handle(const M&) {}
+  template <class M>
+  void handle(const M&) {}
 
   DirectIo& io_;
   Marks& marks_;
@@ -239,8 +240,10 @@ Result<ScriptedFigures> run_mailboxes(const ScriptedRun& run) {
   if (progress.failed != 0) return Error{ErrorCode::internal, "a request of the benchmark did not run to its length"};
   (void)runtime->drain(std::chrono::seconds(10));
   ScriptedFigures out = evaluate(run, model->times());
-  out.messages_per_step = static_cast<double>(after.messages - before.messages) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
-  out.trace_bytes_per_step = static_cast<double>(after.trace_bytes - before.trace_bytes) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
+  out.messages_per_step =
+      static_cast<double>(after.messages - before.messages) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
+  out.trace_bytes_per_step =
+      static_cast<double>(after.trace_bytes - before.trace_bytes) / static_cast<double>(after.scheduler.steps - before.scheduler.steps);
   marks.evaluate(out);
   TROUPE_TRY(runtime->stop());
   out.trace_lost = runtime->metrics().trace_lost;

@@ -68,7 +68,7 @@ ApiResult<LoraBody> parse_lora(std::string_view body);
 
 // The body of /replicas/drain and /replicas/undrain: {"replica": "host:0"}, or its index.
 struct ReplicaBody {
-  std::string name;         // empty: the index counts
+  std::string name;  // empty: the index counts
   std::uint32_t index = 0;
 };
 ApiResult<ReplicaBody> parse_replica(std::string_view body);

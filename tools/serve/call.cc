@@ -22,8 +22,15 @@ Piece to_piece(std::uint32_t choice, const RequestEvent& event) {
 
 }  // namespace
 
-Call::Call(std::uint64_t client_base, std::uint32_t choices, std::size_t limit, std::shared_ptr<CallObserver> observer, std::function<void()> wake)
-    : client_base_(client_base), choices_(choices), limit_(limit), observer_(std::move(observer)), timing_(choices), wake_(std::move(wake)), open_(choices) {}
+Call::Call(std::uint64_t client_base, std::uint32_t choices, std::size_t limit, std::shared_ptr<CallObserver> observer,
+           std::function<void()> wake)
+    : client_base_(client_base),
+      choices_(choices),
+      limit_(limit),
+      observer_(std::move(observer)),
+      timing_(choices),
+      wake_(std::move(wake)),
+      open_(choices) {}
 
 RequestCallback Call::callback(std::uint32_t choice) {
   return [self = shared_from_this(), choice](const RequestEvent& event) { self->on_event(choice, event); };

@@ -28,9 +28,9 @@ namespace troupe::serve {
 // A token, or the end, of one of a call's choices.
 struct Piece {
   std::uint32_t choice = 0;
-  std::string text;             // that became final with it
+  std::string text;  // that became final with it
   std::optional<Token> token;
-  float logprob = 0;            // NaN: not asked for
+  float logprob = 0;  // NaN: not asked for
   std::vector<TokenLogprob> best;
   std::optional<Finish> finish;
 };
@@ -47,7 +47,8 @@ class CallObserver {
 class Call : public std::enable_shared_from_this<Call> {
  public:
   // `client_base` + choice is the runtime's client number of a choice. limit 0: none.
-  Call(std::uint64_t client_base, std::uint32_t choices, std::size_t limit, std::shared_ptr<CallObserver> observer, std::function<void()> wake);
+  Call(std::uint64_t client_base, std::uint32_t choices, std::size_t limit, std::shared_ptr<CallObserver> observer,
+       std::function<void()> wake);
 
   RequestCallback callback(std::uint32_t choice);
   // Choices from `choice` on were not accepted by the runtime, and will not end.

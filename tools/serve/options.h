@@ -11,9 +11,9 @@ namespace troupe::serve {
 
 struct ServeOptions {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8080;  // 0: any that is free
-  std::string model_name;     // what clients call the model
-  std::vector<std::string> api_keys;  // empty: everybody may
+  std::uint16_t port = 8080;             // 0: any that is free
+  std::string model_name;                // what clients call the model
+  std::vector<std::string> api_keys;     // empty: everybody may
   std::string tls_certificate, tls_key;  // PEM files; empty: no TLS
 
   std::size_t max_header = 16 << 10;

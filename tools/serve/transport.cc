@@ -23,7 +23,8 @@ class TcpTransport final : public Transport {
     socket_.async_read_some(asio::buffer(to, size), [done = std::move(done)](error_code error, std::size_t n) { done(!error, n); });
   }
   void write(std::string_view bytes, Done done) override {
-    asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), [done = std::move(done)](error_code error, std::size_t n) { done(!error, n); });
+    asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()),
+                      [done = std::move(done)](error_code error, std::size_t n) { done(!error, n); });
   }
   void end_sending() override {
     error_code ignored;
@@ -43,10 +44,12 @@ class TlsTransport final : public Transport {
  public:
   TlsTransport(tcp::socket socket, asio::ssl::context& context) : stream_(std::make_shared<Stream>(std::move(socket), context)) {}
   void handshake(Done done) override {
-    stream_->async_handshake(asio::ssl::stream_base::server, [keep = stream_, done = std::move(done)](error_code error) { done(!error, 0); });
+    stream_->async_handshake(asio::ssl::stream_base::server,
+                             [keep = stream_, done = std::move(done)](error_code error) { done(!error, 0); });
   }
   void read_some(char* to, std::size_t size, Done done) override {
-    stream_->async_read_some(asio::buffer(to, size), [keep = stream_, done = std::move(done)](error_code error, std::size_t n) { done(!error, n); });
+    stream_->async_read_some(asio::buffer(to, size),
+                             [keep = stream_, done = std::move(done)](error_code error, std::size_t n) { done(!error, n); });
   }
   void write(std::string_view bytes, Done done) override {
     asio::async_write(*stream_, asio::buffer(bytes.data(), bytes.size()),

@@ -20,8 +20,8 @@ class Transport {
   virtual void handshake(Done done) = 0;
   virtual void read_some(char* to, std::size_t size, Done done) = 0;
   virtual void write(std::string_view bytes, Done done) = 0;  // all of it; the bytes stay until done
-  virtual void end_sending() = 0;  // the peer sees the end of what was written
-  virtual void close() = 0;        // operations that run end with ok = false
+  virtual void end_sending() = 0;                             // the peer sees the end of what was written
+  virtual void close() = 0;                                   // operations that run end with ok = false
 };
 
 std::unique_ptr<Transport> make_transport(boost::asio::ip::tcp::socket socket);

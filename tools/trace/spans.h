@@ -24,9 +24,9 @@ struct HandledSpan : Span {
 
 // A step or a copy runs from when the stream has it and what was before it is done, to its event.
 struct DeviceSpan : Span {
-  std::string name;        // "t1.42", "copy out"
-  std::uint64_t work = 0;  // the Enqueue or the CopyBlocks
-  std::uint64_t done = 0;  // the EventDone
+  std::string name;                                                            // "t1.42", "copy out"
+  std::uint64_t work = 0;                                                      // the Enqueue or the CopyBlocks
+  std::uint64_t done = 0;                                                      // the EventDone
   enum class On : std::uint8_t { compute, copies, prefill } on = On::compute;  // the stream: the latter two are of their own
 };
 

@@ -15,7 +15,11 @@ namespace json = boost::json;
 json::object describe(const device::ModelFileInfo& file) {
   json::object types;
   for (const auto& [type, count] : file.tensors_by_type) types[type] = count;
-  return {{"path", file.path}, {"format", file.format}, {"parameters", file.parameters}, {"tensor_bytes", file.tensor_bytes}, {"tensors", std::move(types)}};
+  return {{"path", file.path},
+          {"format", file.format},
+          {"parameters", file.parameters},
+          {"tensor_bytes", file.tensor_bytes},
+          {"tensors", std::move(types)}};
 }
 
 json::object describe(const ModelInfo& info) {
@@ -29,9 +33,14 @@ json::object describe(const ModelInfo& info) {
 }
 
 json::object describe_limits(const ModelInfo& info) {
-  return {{"block_size", info.block_size}, {"kv_blocks", info.kv_blocks},        {"slots", info.n_slots},
-          {"max_rows", info.max_rows},     {"max_step_tokens", info.max_step_tokens}, {"max_logits_rows", info.max_logits_rows},
-          {"max_depth", info.max_depth},   {"device_token_feed", info.supports_device_token_feed}};
+  return {{"block_size", info.block_size},
+          {"kv_blocks", info.kv_blocks},
+          {"slots", info.n_slots},
+          {"max_rows", info.max_rows},
+          {"max_step_tokens", info.max_step_tokens},
+          {"max_logits_rows", info.max_logits_rows},
+          {"max_depth", info.max_depth},
+          {"device_token_feed", info.supports_device_token_feed}};
 }
 
 json::object describe_cpu() {

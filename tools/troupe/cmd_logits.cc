@@ -1,7 +1,7 @@
 // troupe logits: the logits of every position of a list of ids, as a safetensors file.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include <cstdio>
 #include <cstring>
@@ -71,7 +71,8 @@ int run_logits(const Command& self, const std::vector<std::string>& args) {
   po::options_description own("Options of logits");
   auto add = own.add_options();
   add("ids", po::value<std::string>()->required()->value_name("1,2,3"), "the ids, separated by commas");
-  add("out", po::value<std::string>()->required()->value_name("FILE"), "the safetensors file: tensor \"logits\", F32 [positions, vocabulary]");
+  add("out", po::value<std::string>()->required()->value_name("FILE"),
+      "the safetensors file: tensor \"logits\", F32 [positions, vocabulary]");
   auto parsed = parse_command_line(self, args, own, 0);
   if (!parsed) return fail(self, parsed.error(), kExitUsage);
   if (parsed.value().help) return kExitOk;

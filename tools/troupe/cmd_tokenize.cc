@@ -1,7 +1,7 @@
 // troupe tokenize: text on stdin -> {"ids":[...]} on stdout, or the other way.
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <boost/program_options/value_semantic.hpp>
 
 #include "tools/troupe/commands.h"
 #include "tools/troupe/engine.h"

@@ -10,14 +10,21 @@ namespace json = boost::json;
 
 const char* kind_name(const json::value& v) {
   switch (v.kind()) {
-    case json::kind::null: return "null";
-    case json::kind::bool_: return "a truth value";
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a truth value";
     case json::kind::int64:
-    case json::kind::uint64: return "an integer";
-    case json::kind::double_: return "a number with a fraction";
-    case json::kind::string: return "a string";
-    case json::kind::array: return "an array";
-    case json::kind::object: return "an object";
+    case json::kind::uint64:
+      return "an integer";
+    case json::kind::double_:
+      return "a number with a fraction";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "an array";
+    case json::kind::object:
+      return "an object";
   }
   return "something else";
 }
@@ -25,7 +32,9 @@ const char* kind_name(const json::value& v) {
 Error Field::error(const std::string& what) const {
   return {ErrorCode::bad_request, fmt::format("{}{}field \"{}\": {}", place, place.empty() ? "" : ": ", name, what)};
 }
-Error Field::wrong(const char* wanted, const json::value& v) const { return error(fmt::format("must be {}, not {}", wanted, kind_name(v))); }
+Error Field::wrong(const char* wanted, const json::value& v) const {
+  return error(fmt::format("must be {}, not {}", wanted, kind_name(v)));
+}
 Field Field::at(std::size_t i) const { return {place, fmt::format("{}[{}]", name, i)}; }
 Field Field::at(std::string_view key) const { return {place, fmt::format("{}.{}", name, key)}; }
 
@@ -181,7 +190,9 @@ Result<json::value> parse_json(std::string_view text, const std::string& place) 
   const std::size_t used = parser.write_some(text.data(), text.size(), error);
   if (!error && used == text.size()) parser.finish(error);
   if (!error && used < text.size()) error = json::error::extra_data;
-  if (error) return Error{ErrorCode::bad_request, fmt::format("{}{}no JSON: {} at byte {}", place, place.empty() ? "" : ": ", error.message(), used)};
+  if (error)
+    return Error{ErrorCode::bad_request,
+                 fmt::format("{}{}no JSON: {} at byte {}", place, place.empty() ? "" : ": ", error.message(), used)};
   return parser.release();
 }
 

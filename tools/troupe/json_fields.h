@@ -32,7 +32,8 @@ struct Field {
   Field at(std::string_view key) const;
 };
 
-Result<std::uint64_t> to_uint(const boost::json::value& v, const Field& field, std::uint64_t max = std::numeric_limits<std::uint32_t>::max());
+Result<std::uint64_t> to_uint(const boost::json::value& v, const Field& field,
+                              std::uint64_t max = std::numeric_limits<std::uint32_t>::max());
 Result<std::uint32_t> to_u32(const boost::json::value& v, const Field& field);
 Result<float> to_float(const boost::json::value& v, const Field& field);
 Result<bool> to_bool(const boost::json::value& v, const Field& field);

@@ -1,7 +1,7 @@
 #include "tools/troupe/jsonl.h"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include <charconv>
 
@@ -223,8 +223,8 @@ std::variant<RequestLine, LineError> parse_request_line(std::string_view line, s
     }
   }
   if (prompts != 1) {
-    bad.error = {ErrorCode::bad_request, fmt::format("{}: needs exactly one of \"prompt\", \"prompt_ids\" and \"messages\", and has {}",
-                                                     out.place, prompts)};
+    bad.error = {ErrorCode::bad_request,
+                 fmt::format("{}: needs exactly one of \"prompt\", \"prompt_ids\" and \"messages\", and has {}", out.place, prompts)};
     return bad;
   }
   return out;

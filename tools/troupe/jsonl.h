@@ -34,8 +34,8 @@ struct RequestLine {
   std::string place;  // "file:line"
   std::string id;     // as JSON text: "7" and "\"7\"" are two ids
   std::variant<PromptText, PromptIds, PromptMessages> prompt;
-  std::optional<LoraCommand> lora;  // then there is neither prompt nor request
-  Request request;    // client and prompt are left for the caller
+  std::optional<LoraCommand> lora;                   // then there is neither prompt nor request
+  Request request;                                   // client and prompt are left for the caller
   std::int64_t arrive_ms = 0;                        // at_ms of a command; after the start of the run
   std::optional<std::int64_t> cancel_ms;             // after its submission
   std::optional<std::uint32_t> cancel_after_tokens;  // cancel once that many tokens have arrived

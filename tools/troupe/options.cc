@@ -1,11 +1,11 @@
 #include "tools/troupe/options.h"
 
-#include <boost/program_options/parsers.hpp>
-#include <boost/program_options/positional_options.hpp>
-#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
 
 #include <algorithm>
 #include <array>
@@ -34,8 +34,10 @@ po::options_description common_options() {
   po::options_description out("Options of every command");
   auto add = out.add_options();
   add("help,h", "print this");
-  add("model,m", po::value<std::string>()->value_name("FILE"), "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
-  add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"), "host:0, or cuda:N for the N-th NVIDIA device, from 0");
+  add("model,m", po::value<std::string>()->value_name("FILE"),
+      "a GGUF file, or a folder with safetensors (default: the model that tools/dev setup fetches)");
+  add("device", po::value<std::string>()->default_value("host:0")->value_name("DEVICE"),
+      "host:0, or cuda:N for the N-th NVIDIA device, from 0");
   add("devices", po::value<std::string>()->value_name("DEVICE,..."), "several, each with the model: host:0,host:1,cuda:0");
   add("placement", po::value<std::string>()->default_value("least-work")->value_name("POLICY"),
       "which of several devices a request goes to: least-work, round-robin, or pinned by its id");
@@ -43,10 +45,12 @@ po::options_description common_options() {
   add("max-batch", po::value<std::int64_t>()->default_value(32)->value_name("N"), "most requests that run at a time");
   add("kv-blocks", po::value<std::int64_t>()->default_value(0)->value_name("N"), "blocks of the KV cache; 0 = chosen by max-batch");
   add("block-size", po::value<std::int64_t>()->default_value(16)->value_name("N"), "positions in a block");
-  add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"), "threads that compute, of each host device; 0 = one per CPU, shared among them");
+  add("threads", po::value<std::int64_t>()->default_value(0)->value_name("N"),
+      "threads that compute, of each host device; 0 = one per CPU, shared among them");
   add("exact", po::bool_switch(), "activations and KV cache in 32 bits");
   add("gemm", po::value<std::string>()->default_value("own")->value_name("WHOSE"),
-      "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on the batch");
+      "on CUDA, products of BF16 weights: own, or cublaslt, which is NVIDIA's, where it is found; with it, what is generated may depend on "
+      "the batch");
   add("streams", po::value<std::int64_t>()->default_value(2)->value_name("N"),
       "of a CUDA device: 2 = one for copies of spilled KV, beside the steps; 3 = one for prefill too, beside decoding; 1 = all on one");
   add("max-loras", po::value<std::int64_t>()->default_value(0)->value_name("N"), "LoRA adapters at a time");
@@ -176,8 +180,8 @@ Result<Parsed> parse_command_line(const Command& command, const std::vector<std:
   }
   if (out.values.count("positional") != 0) out.positional = out.values["positional"].as<std::vector<std::string>>();
   if (out.positional.size() != n_positional) {
-    return Error{ErrorCode::bad_request, fmt::format("{} arguments where {} belong; usage: troupe {}", out.positional.size(), n_positional,
-                                                     command.usage)};
+    return Error{ErrorCode::bad_request,
+                 fmt::format("{} arguments where {} belong; usage: troupe {}", out.positional.size(), n_positional, command.usage)};
   }
   TROUPE_TRY(set_log_level(out.common.log_level));
   return out;
@@ -193,7 +197,8 @@ void add_certificate_options(po::options_description& own) {
   auto add = own.add_options();
   add("cert", po::value<std::string>()->value_name("FILE"), "PEM, with the chain: this program's certificate, by which the others know it");
   add("key", po::value<std::string>()->value_name("FILE"), "PEM: its key");
-  add("ca", po::value<std::string>()->value_name("FILE"), "PEM: the CA that signs the certificates of the nodes and their clients, and nothing else");
+  add("ca", po::value<std::string>()->value_name("FILE"),
+      "PEM: the CA that signs the certificates of the nodes and their clients, and nothing else");
 }
 
 void add_node_options(po::options_description& own) {
@@ -201,7 +206,8 @@ void add_node_options(po::options_description& own) {
   add("nodes", po::value<std::string>()->value_name("HOST:PORT,..."),
       "machines with replicas (troupe node); without --device or --devices nothing is computed here");
   add_certificate_options(own);
-  add("link-silence", po::value<std::int64_t>()->default_value(3000)->value_name("MS"), "without a word of a node for so long it is taken for gone");
+  add("link-silence", po::value<std::int64_t>()->default_value(3000)->value_name("MS"),
+      "without a word of a node for so long it is taken for gone");
 }
 
 bool takes_value(std::string_view word) {

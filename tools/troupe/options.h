@@ -16,10 +16,10 @@ namespace troupe::tools {
 // Exit statuses of every subcommand; --help states them.
 enum ExitStatus : int {
   kExitOk = 0,
-  kExitFailed = 1,   // some request failed; verify: any verdict but `identical`
-  kExitUsage = 2,    // the command line is wrong
-  kExitStart = 3,    // the model, the input or the runtime could not be used
-  kExitClosed = 4,   // the output was closed, or could not be written
+  kExitFailed = 1,  // some request failed; verify: any verdict but `identical`
+  kExitUsage = 2,   // the command line is wrong
+  kExitStart = 3,   // the model, the input or the runtime could not be used
+  kExitClosed = 4,  // the output was closed, or could not be written
 };
 
 // "host:0", "cuda:1".
@@ -32,35 +32,35 @@ struct DeviceName {
 
 struct CommonOptions {
   std::vector<DeviceName> devices{DeviceName{}};  // where there are several, each is a replica; none: those of nodes do it
-  std::vector<std::string> nodes;  // HOST:PORT, each with replicas on another machine
-  std::string cert, key, ca;       // by which this program and nodes know each other
-  std::uint32_t link_silence = 3000;  // ms without anything from a node, after which it is taken for gone
-  std::string model;             // path; empty = the default model in the cache
-  std::string placement = "least-work";  // of requests on several devices: that, round-robin or pinned
-  std::uint32_t depth = 2;       // most steps in flight
-  std::uint32_t max_batch = 32;  // requests that run at a time
-  std::uint32_t kv_blocks = 0;   // 0 = as many as max_batch sequences of a middling length need
+  std::vector<std::string> nodes;                 // HOST:PORT, each with replicas on another machine
+  std::string cert, key, ca;                      // by which this program and nodes know each other
+  std::uint32_t link_silence = 3000;              // ms without anything from a node, after which it is taken for gone
+  std::string model;                              // path; empty = the default model in the cache
+  std::string placement = "least-work";           // of requests on several devices: that, round-robin or pinned
+  std::uint32_t depth = 2;                        // most steps in flight
+  std::uint32_t max_batch = 32;                   // requests that run at a time
+  std::uint32_t kv_blocks = 0;                    // 0 = as many as max_batch sequences of a middling length need
   std::uint32_t block_size = 16;
-  std::uint32_t threads = 0;     // of one device; 0 = the host's devices share the CPUs
+  std::uint32_t threads = 0;  // of one device; 0 = the host's devices share the CPUs
   bool exact = false;
-  bool cublaslt = false;         // CUDA: BF16 products by cuBLASLt; R1 does not hold then
-  std::uint32_t streams = 2;     // of a device, at most: RuntimeOptions::streams
-  std::uint32_t max_loras = 0;   // adapter slots
+  bool cublaslt = false;        // CUDA: BF16 products by cuBLASLt; R1 does not hold then
+  std::uint32_t streams = 2;    // of a device, at most: RuntimeOptions::streams
+  std::uint32_t max_loras = 0;  // adapter slots
   std::uint32_t max_lora_rank = 16;
-  std::string spill_dir;         // empty = preempted requests are computed again
+  std::string spill_dir;             // empty = preempted requests are computed again
   std::uint64_t spill_limit = 4096;  // MiB
   std::uint64_t flight = 64;         // MiB of last messages; 0 = none
   std::string log_level = "warning";
-  std::string trace;             // where to record messages; empty = nowhere
+  std::string trace;  // where to record messages; empty = nowhere
   bool trace_redact = false;
 };
 
 // One subcommand, as the table in main.cc lists it.
 struct Command {
   std::string_view name;
-  std::string_view summary;                 // one line
-  std::string_view usage;                   // "generate [OPTIONS] PROMPT"
-  std::string_view help;                    // what --help says after the options
+  std::string_view summary;  // one line
+  std::string_view usage;    // "generate [OPTIONS] PROMPT"
+  std::string_view help;     // what --help says after the options
   int (*run)(const Command& self, const std::vector<std::string>& args);
 };
 

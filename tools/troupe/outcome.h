@@ -28,7 +28,7 @@ struct RequestOutcome {
   Usage usage;
   std::uint64_t seed = 0;
   std::optional<LoraAck> lora;  // of a LoRA command, with no tokens
-  bool sampled = false;  // chosen at random: the seed matters
+  bool sampled = false;         // chosen at random: the seed matters
   Error error;
 };
 

@@ -59,7 +59,11 @@ Result<LineReader> LineReader::open(const std::string& path) {
 }
 
 LineReader::LineReader(LineReader&& o) noexcept
-    : fd_(std::exchange(o.fd_, -1)), wake_(std::exchange(o.wake_, -1)), name_(std::move(o.name_)), buffer_(std::move(o.buffer_)), at_(o.at_),
+    : fd_(std::exchange(o.fd_, -1)),
+      wake_(std::exchange(o.wake_, -1)),
+      name_(std::move(o.name_)),
+      buffer_(std::move(o.buffer_)),
+      at_(o.at_),
       number_(o.number_) {}
 
 LineReader::~LineReader() {
@@ -90,7 +94,8 @@ Result<bool> LineReader::next(std::string& line) {
       return Error{ErrorCode::bad_request, fmt::format("{}:{}: the line is longer than {} bytes", name_, number_ + 1, kMaxLine)};
     }
     struct pollfd ready[2] = {{fd_, POLLIN, 0}, {wake_, POLLIN, 0}};
-    if (::poll(ready, 2, -1) < 0 && errno != EINTR) return Error{ErrorCode::io_failed, fmt::format("{}: poll: {}", name_, std::strerror(errno))};
+    if (::poll(ready, 2, -1) < 0 && errno != EINTR)
+      return Error{ErrorCode::io_failed, fmt::format("{}: poll: {}", name_, std::strerror(errno))};
     if (ready[1].revents != 0) return false;
     if (ready[0].revents == 0) continue;
     char chunk[1 << 16];

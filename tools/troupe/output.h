@@ -25,7 +25,8 @@ class LineReader {
   LineReader& operator=(LineReader&&) = delete;
   ~LineReader();
 
-  // False: the input has ended, or interrupt() was called. Errors: io_failed; bad_request for a line longer than kMaxLine (reading cannot go on).
+  // False: the input has ended, or interrupt() was called. Errors: io_failed; bad_request for a line longer than kMaxLine (reading cannot
+  // go on).
   Result<bool> next(std::string& line);
   // Ends a next() that waits, and every later one. Any thread.
   void interrupt();

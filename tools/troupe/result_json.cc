@@ -31,8 +31,12 @@ json::object to_json(const LoraAck& ack) {
   if (ack.waited_ns != 0) out["waited_ms"] = static_cast<double>(ack.waited_ns) / 1e6;
   for (const LoraEntry& e : ack.adapters) {
     if (!out.contains("adapters")) out["adapters"] = json::array();
-    out["adapters"].as_array().push_back(json::object{{"name", e.name}, {"slot", e.slot}, {"generation", e.adapter.generation},
-                                                      {"users", e.users}, {"retired", e.retired}, {"standard", e.standard}});
+    out["adapters"].as_array().push_back(json::object{{"name", e.name},
+                                                      {"slot", e.slot},
+                                                      {"generation", e.adapter.generation},
+                                                      {"users", e.users},
+                                                      {"retired", e.retired},
+                                                      {"standard", e.standard}});
   }
   return out;
 }

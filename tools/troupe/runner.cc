@@ -43,8 +43,8 @@ struct Runner::Impl {
 
   // Shared with add(), close(), abort() and the delivery thread.
   std::mutex mutex;
-  std::condition_variable changed;    // something for run() to do
-  std::condition_variable has_room;   // for add()
+  std::condition_variable changed;   // something for run() to do
+  std::condition_variable has_room;  // for add()
   std::deque<std::variant<RequestLine, LineError>> added;
   std::vector<std::uint64_t> ended;
   std::vector<std::uint64_t> to_cancel;

@@ -90,8 +90,11 @@ SampledRow ask(SamplerCore& core, const Ask& a) { return ask_all(core, {a})->row
 SampledRow choose(SamplingParams sampling, std::vector<float> logits, Tokens prompt = {}, Tokens output = {}, Tokens barred = {}) {
   SamplerCore core(static_cast<std::uint32_t>(logits.size()));
   const auto index = static_cast<std::uint32_t>(output.size());
-  return ask(core, {.params = request(std::move(sampling), std::move(prompt)), .logits = std::move(logits), .output_index = index,
-                    .new_tokens = std::move(output), .barred = std::move(barred)});
+  return ask(core, {.params = request(std::move(sampling), std::move(prompt)),
+                    .logits = std::move(logits),
+                    .output_index = index,
+                    .new_tokens = std::move(output),
+                    .barred = std::move(barred)});
 }
 
 TEST(SamplerCore, GreedyTakesTheLowestOfEquals) {
@@ -152,7 +155,8 @@ TEST(SamplerCore, FrequencyAndPresenceOverOutputOnly) {
 }
 
 TEST(SamplerCore, CountsGoOnAsAFreshCountWould) {
-  const SamplingParams params{.temperature = 1, .repetition_penalty = 1.3f, .presence_penalty = 0.4f, .frequency_penalty = 0.2f, .logprobs = 3u};
+  const SamplingParams params{
+      .temperature = 1, .repetition_penalty = 1.3f, .presence_penalty = 0.4f, .frequency_penalty = 0.2f, .logprobs = 3u};
   const auto r = request(params, {3, 3, 5});
   SamplerCore going(16);
   Tokens output;

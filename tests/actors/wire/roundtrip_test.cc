@@ -33,7 +33,8 @@ Request full_request() {
   return r;
 }
 
-// One of each, with every field that has a length filled.
+// One of each, with every field that has a length filled, a line a message.
+// clang-format off
 template <class M> M sample();
 template <> Submit sample() { return {kCtx, Shared<Request>::of(full_request()), 5}; }
 template <> SubmitReply sample() { return {kCtx, kId, kError, 100}; }
@@ -163,15 +164,18 @@ template <> Deliver sample() {
   b.best = {{4, -0.5f}};
   return {kCtx, Shared<TokenBatch>::of(b)};
 }
+// clang-format on
 
-template <class M> std::vector<char> save(M& m, caf::error& error) {
+template <class M>
+std::vector<char> save(M& m, caf::error& error) {
   std::vector<char> bytes;
   caf::binary_serializer sink(nullptr, bytes);
   error = sink(m);
   return bytes;
 }
 
-template <class M> void check(const char* name) {
+template <class M>
+void check(const char* name) {
   SCOPED_TRACE(name);
   M original = sample<M>();
   caf::error error;

@@ -67,7 +67,8 @@ TEST(Bpe, AsByTheBookOnRandomMergesAndWords) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::vector<Bpe::Merge> merges;
-    for (Token i = 0; i < 12; ++i) merges.push_back({static_cast<Token>(random() % (3 + i)), static_cast<Token>(random() % (3 + i)), 3 + i});
+    for (Token i = 0; i < 12; ++i)
+      merges.push_back({static_cast<Token>(random() % (3 + i)), static_cast<Token>(random() % (3 + i)), 3 + i});
     const Bpe bpe(abc(), merges);
     for (int w = 0; w < 10; ++w) {
       std::string word;

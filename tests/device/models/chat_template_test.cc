@@ -38,24 +38,26 @@ TEST(ChatTemplate, DefaultSystemTextOnlyWithoutASystemMessage) {
   EXPECT_EQ(t.render(std::vector<ChatMessage>{{"system", "s"}, {"user", "hi"}}).value(),
             "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   // Only the first message counts.
-  EXPECT_EQ(t.render(std::vector<ChatMessage>{{"user", "hi"}, {"system", "s"}}).value(),
-            "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>system\ns<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      t.render(std::vector<ChatMessage>{{"user", "hi"}, {"system", "s"}}).value(),
+      "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>system\ns<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(ChatTemplate, WritingsOfTheSameShape) {
   const std::vector<ChatMessage> chat{{"user", "hi"}, {"assistant", " {{ 'x' }} "}};
   const std::string want = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n {{ 'x' }} <|im_end|>\n<|im_start|>assistant\n";
-  for (const char* source : {
-           R"({% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})",
-           R"({%- for message in messages %}
+  for (
+      const char* source : {
+          R"({% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})",
+          R"({%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\n' }}
 {%- endif %})",
-           "{% for m in messages %}<|im_start|>{{ m.role }}{{ \"\\n\" }}{{ m[\"content\"] }}<|im_end|>{{ '\\n' }}{% endfor %}"
-           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
-       }) {
+          "{% for m in messages %}<|im_start|>{{ m.role }}{{ \"\\n\" }}{{ m[\"content\"] }}<|im_end|>{{ '\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+      }) {
     const auto t = ChatTemplate::parse(source);
     ASSERT_TRUE(t) << t.error().what;
     EXPECT_EQ(t.value().render(chat).value(), want) << source;
@@ -65,13 +67,15 @@ TEST(ChatTemplate, WritingsOfTheSameShape) {
 TEST(ChatTemplate, Llama3) {
   const std::vector<ChatMessage> chat{{"system", "\xc2\xa0 be brief\n"}, {"user", " two\nlines\xe3\x80\x80"}};
   const std::string want =
-      "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nbe brief<|eot_id|><|start_header_id|>user<|end_header_id|>\n\ntwo\nlines"
+      "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nbe "
+      "brief<|eot_id|><|start_header_id|>user<|end_header_id|>\n\ntwo\nlines"
       "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n";
-  for (const char* source : {
-           // As Meta published it with Llama 3.
-           R"({% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})",
-           R"({{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})",
-       }) {
+  for (
+      const char* source : {
+          // As Meta published it with Llama 3.
+          R"({% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})",
+          R"({{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})",
+      }) {
     const auto t = ChatTemplate::parse(source, {"<|begin_of_text|>", "<|eot_id|>"});
     ASSERT_TRUE(t) << t.error().what;
     EXPECT_EQ(t.value().render(chat).value(), want) << source;
@@ -85,14 +89,22 @@ TEST(ChatTemplate, WithoutAnOpenedReply) {
 
 TEST(ChatTemplate, OthersAreRefusedWithTheirStart) {
   for (const char* source : {
-           "", "plain text", "{% for m in messages %}", "{% for m in messages %}{{ m.role }}{% endfor %}",
+           "",
+           "plain text",
+           "{% for m in messages %}",
+           "{% for m in messages %}{{ m.role }}{% endfor %}",
            "{% for m in messages %}{{ m.role + m.content }}{% endfor %}tail",
            "{% for m in messages %}{{ m.role + n.content }}{% endfor %}",
            "{% for m in messages %}{{ m.role + m.content }}{% endfor %}{% if true %}{{ 'x' }}{% endif %}",
-           "{% for m in messages %}{% if loop.first and messages[0].role == 'system' %}{{ 'x' }}{% endif %}{{ m.role + m.content }}{% endfor %}",
-           "{% for m in messages %}{{ m.role + m.content | upper }}{% endfor %}", "{% for m in messages %}{{ m.role | trim + m.content }}{% endfor %}",
-           "{{ tools }}{% for m in messages %}{{ m.role + m.content }}{% endfor %}", "{% for m in messages %}{{ 'unclosed",
-           "{% for m in messages %}{{ 'x\\", "{%", "{{",
+           "{% for m in messages %}{% if loop.first and messages[0].role == 'system' %}{{ 'x' }}{% endif %}{{ m.role + m.content }}{% "
+           "endfor %}",
+           "{% for m in messages %}{{ m.role + m.content | upper }}{% endfor %}",
+           "{% for m in messages %}{{ m.role | trim + m.content }}{% endfor %}",
+           "{{ tools }}{% for m in messages %}{{ m.role + m.content }}{% endfor %}",
+           "{% for m in messages %}{{ 'unclosed",
+           "{% for m in messages %}{{ 'x\\",
+           "{%",
+           "{{",
        }) {
     const auto t = ChatTemplate::parse(source);
     ASSERT_FALSE(t) << source;

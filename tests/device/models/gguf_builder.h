@@ -13,7 +13,8 @@ namespace troupe::device {
 
 class Bytes {
  public:
-  template <class T> Bytes& put(T value) {
+  template <class T>
+  Bytes& put(T value) {
     const auto at = data_.size();
     data_.resize(at + sizeof value);
     std::memcpy(data_.data() + at, &value, sizeof value);
@@ -48,7 +49,8 @@ enum GgufValueType : std::uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBo
 // Collects keys and tensors, then writes header, keys, descriptions and data. The counts and every field can be wrong.
 class GgufBuilder {
  public:
-  template <class T> GgufBuilder& key(std::string_view name, std::uint32_t type, T value) {
+  template <class T>
+  GgufBuilder& key(std::string_view name, std::uint32_t type, T value) {
     keys_.text(name).u32(type).put(value);
     ++n_keys;
     return *this;
@@ -64,7 +66,8 @@ class GgufBuilder {
     ++n_keys;
     return *this;
   }
-  template <class T> GgufBuilder& array(std::string_view name, std::uint32_t type, const std::vector<T>& values) {
+  template <class T>
+  GgufBuilder& array(std::string_view name, std::uint32_t type, const std::vector<T>& values) {
     keys_.text(name).u32(kArray).u32(type).u64(values.size());
     for (T v : values) keys_.put(v);
     ++n_keys;

@@ -37,10 +37,10 @@ Error refusal(const Bytes& bytes) {
   return file.error();
 }
 
-#define EXPECT_REFUSED(bytes, code_, ...)                                                           \
-  do {                                                                                              \
-    const Error e = refusal(bytes);                                                                 \
-    EXPECT_EQ(e.code, code_) << e.what;                                                             \
+#define EXPECT_REFUSED(bytes, code_, ...)                                                                                    \
+  do {                                                                                                                       \
+    const Error e = refusal(bytes);                                                                                          \
+    EXPECT_EQ(e.code, code_) << e.what;                                                                                      \
     for (std::string part : {__VA_ARGS__}) EXPECT_NE(e.what.find(part), std::string::npos) << part << " not in: " << e.what; \
   } while (false)
 
@@ -228,14 +228,16 @@ TEST(Gguf, Tensors) {
   EXPECT_REFUSED(with("w", {8}, 0, 0), ErrorCode::bad_file, "overlaps tensor 'x'");
   EXPECT_TRUE(parse(with("w", {4}, 0, 128)));
   // One byte too many.
-  EXPECT_REFUSED(sample().tensor("v", {33}, 24, 128).tensor("w", {1}, 24, 160).build(256), ErrorCode::bad_file, "'w'", "overlaps tensor 'v'");
+  EXPECT_REFUSED(sample().tensor("v", {33}, 24, 128).tensor("w", {1}, 24, 160).build(256), ErrorCode::bad_file, "'w'",
+                 "overlaps tensor 'v'");
   EXPECT_TRUE(parse(sample().tensor("v", {32}, 24, 128).tensor("w", {1}, 24, 160).build(256)));
 }
 
 TEST(Gguf, OpensAFile) {
   const std::string path = ::testing::TempDir() + "gguf_test.gguf";
   const Bytes bytes = sample().build(kSampleData);
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.span().data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.span().data()), static_cast<std::streamsize>(bytes.size()));
   auto f = GgufFile::open(path);
   ASSERT_TRUE(f) << f.error().what;
   EXPECT_EQ(std::remove(path.c_str()), 0);

@@ -18,9 +18,8 @@ namespace {
 // A sound one-layer model; tests bend it before it is written.
 struct Parts {
   std::string architecture = "llama";
-  std::map<std::string, std::uint32_t> uints{{".block_count", 1},          {".embedding_length", 64},
-                                             {".feed_forward_length", 96}, {".attention.head_count", 4},
-                                             {".context_length", 128},     {".attention.head_count_kv", 2}};
+  std::map<std::string, std::uint32_t> uints{{".block_count", 1},          {".embedding_length", 64}, {".feed_forward_length", 96},
+                                             {".attention.head_count", 4}, {".context_length", 128},  {".attention.head_count_kv", 2}};
   std::map<std::string, float> floats{{".attention.layer_norm_rms_epsilon", 1e-5f}};
   struct Shape {
     std::vector<std::uint64_t> dims;
@@ -122,7 +121,8 @@ TEST(LlamaWeights, Qwen2HasBiasesAndQwen3NormsOfHeads) {
 
 TEST(Vector, IsConvertedToF32) {
   for (const bool brain : {false, true}) {
-    const std::uint16_t stored[] = {static_cast<std::uint16_t>(brain ? 0x3fc0 : 0x3e00), static_cast<std::uint16_t>(brain ? 0xc000 : 0xc000)};
+    const std::uint16_t stored[] = {static_cast<std::uint16_t>(brain ? 0x3fc0 : 0x3e00),
+                                    static_cast<std::uint16_t>(brain ? 0xc000 : 0xc000)};
     struct Source final : TensorSource {
       StoredTensor t;
       std::string p = "here";
@@ -160,13 +160,25 @@ TEST_P(LlamaWeightsBad, IsRefusedWithItsPlaceAndTheExpectation) {
 const Bad kBad[] = {
     {"layers", [](Parts& p) { p.uints[".block_count"] = 1000000; }, ErrorCode::bad_file, {"blk.1.attn_norm.weight", "missing"}},
     {"no_norm", [](Parts& p) { p.tensors.erase("output_norm.weight"); }, ErrorCode::bad_file, {"output_norm.weight", "missing", "[64]"}},
-    {"shape", [](Parts& p) { p.tensors["blk.0.attn_k.weight"] = {{64, 64}, TensorType::F32}; }, ErrorCode::bad_file,
+    {"shape",
+     [](Parts& p) {
+       p.tensors["blk.0.attn_k.weight"] = {{64, 64}, TensorType::F32};
+     },
+     ErrorCode::bad_file,
      {"blk.0.attn_k.weight", "[64, 64]", "[64, 32]"}},
-    {"transposed", [](Parts& p) { p.tensors["blk.0.ffn_down.weight"] = {{64, 96}, TensorType::F32}; }, ErrorCode::bad_file,
+    {"transposed",
+     [](Parts& p) {
+       p.tensors["blk.0.ffn_down.weight"] = {{64, 96}, TensorType::F32};
+     },
+     ErrorCode::bad_file,
      {"blk.0.ffn_down.weight", "[96, 64]"}},
-    {"format", [](Parts& p) { p.tensors["blk.0.ffn_up.weight"].type = TensorType::Q5_0; }, ErrorCode::unsupported,
+    {"format",
+     [](Parts& p) { p.tensors["blk.0.ffn_up.weight"].type = TensorType::Q5_0; },
+     ErrorCode::unsupported,
      {"blk.0.ffn_up.weight", "Q5_0", "Q6_K"}},
-    {"norm_type", [](Parts& p) { p.tensors["blk.0.ffn_norm.weight"].type = TensorType::Q8_0; }, ErrorCode::bad_file,
+    {"norm_type",
+     [](Parts& p) { p.tensors["blk.0.ffn_norm.weight"].type = TensorType::Q8_0; },
+     ErrorCode::bad_file,
      {"blk.0.ffn_norm.weight", "Q8_0", "F32"}},
     {"bias_shape",
      [](Parts& p) {

@@ -1,8 +1,8 @@
 // What GGUF metadata and config.json say about a model, and what is refused with which words.
 #include "device/models/model_config.h"
 
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <cmath>
 #include <fstream>
@@ -60,8 +60,10 @@ void expect_same(const ModelConfig& a, const ModelConfig& b) {
 }
 
 TEST(ModelConfig, BothFormatsSayTheSame) {
-  for (const auto& [folder, file] : {std::pair{"tiny-llama", "tiny-llama.F32.gguf"}, {"tiny-llama3", "tiny-llama3.Q8_0.gguf"},
-                                     {"tiny-qwen2", "tiny-qwen2.Q8_0.gguf"}, {"tiny-qwen3", "tiny-qwen3.BF16.gguf"}}) {
+  for (const auto& [folder, file] : {std::pair{"tiny-llama", "tiny-llama.F32.gguf"},
+                                     {"tiny-llama3", "tiny-llama3.Q8_0.gguf"},
+                                     {"tiny-qwen2", "tiny-qwen2.Q8_0.gguf"},
+                                     {"tiny-qwen3", "tiny-qwen3.BF16.gguf"}}) {
     SCOPED_TRACE(folder);
     const ModelConfig j = from_folder(folder), g = from_gguf(std::string(folder) + "/" + file);
     EXPECT_EQ(j.architecture, g.architecture);
@@ -104,8 +106,10 @@ TEST(ModelConfig, TheTextPartOfQwen35) {
   EXPECT_EQ(c.q_rows(), 256u);
   // Inside a whole with a vision part, and with what is left to its defaults.
   const std::string text = read("tests/golden/tiny-qwen35/config.json");
-  const std::string whole = R"({"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 2},
-    "tie_word_embeddings": false, "text_config": )" + text + "}";
+  const std::string whole =
+      R"({"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 2},
+    "tie_word_embeddings": false, "text_config": )" +
+      text + "}";
   const auto nested = model_config_from_json(whole, "", "folder");
   ASSERT_TRUE(nested) << nested.error().what;
   EXPECT_EQ(nested.value().recurrent, c.recurrent);
@@ -148,9 +152,11 @@ TEST(ModelConfig, Llama3FrequenciesSlowTheLongWavesOnly) {
 }
 
 json::object sound() {
-  return json::parse(R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":64,"intermediate_size":96,"num_attention_heads":4,
+  return json::parse(
+             R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":64,"intermediate_size":96,"num_attention_heads":4,
     "num_key_value_heads":2,"num_hidden_layers":3,"vocab_size":100,"max_position_embeddings":256,"rms_norm_eps":1e-6,"hidden_act":"silu",
-    "eos_token_id":[7,3,7],"bos_token_id":1,"rope_theta":1000.0,"rope_scaling":null,"torch_dtype":"bfloat16"})").as_object();
+    "eos_token_id":[7,3,7],"bos_token_id":1,"rope_theta":1000.0,"rope_scaling":null,"torch_dtype":"bfloat16"})")
+      .as_object();
 }
 
 Result<ModelConfig> parse(const json::object& o, const std::string& generation = "") {
@@ -169,7 +175,11 @@ TEST(ModelConfig, OldAndNewRope) {
     o["rope_scaling"] = {{kind, "linear"}, {"factor", 4.0}};
     EXPECT_DOUBLE_EQ(parse(o).value().inv_freq[0], 0.25);
   }
-  o["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  o["rope_scaling"] = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 64}};
   const auto scaled_old = parse(o).value().inv_freq;
   o["rope_parameters"] = o["rope_scaling"];
   o["rope_parameters"].as_object()["rope_theta"] = 1000.0;
@@ -228,41 +238,101 @@ Bad missing(const char* name, const char* key) {
   return {name, [key](json::object& o) { o.erase(key); }, ErrorCode::not_found, {key, "missing", "expected"}};
 }
 const Bad kBad[] = {
-    missing("no_type", "model_type"), missing("no_layers", "num_hidden_layers"), missing("no_width", "hidden_size"), missing("no_ffn", "intermediate_size"),
-    missing("no_heads", "num_attention_heads"), missing("no_vocab", "vocab_size"), missing("no_context", "max_position_embeddings"),
+    missing("no_type", "model_type"),
+    missing("no_layers", "num_hidden_layers"),
+    missing("no_width", "hidden_size"),
+    missing("no_ffn", "intermediate_size"),
+    missing("no_heads", "num_attention_heads"),
+    missing("no_vocab", "vocab_size"),
+    missing("no_context", "max_position_embeddings"),
     missing("no_eps", "rms_norm_eps"),
     {"architecture", [](json::object& o) { o["model_type"] = "gpt9"; }, ErrorCode::unsupported, {"'model_type'", "gpt9", "qwen3"}},
     {"type_is_number", [](json::object& o) { o["model_type"] = 3; }, ErrorCode::bad_file, {"'model_type' is 3", "a string"}},
-    {"classifier", [](json::object& o) { o["architectures"] = {"LlamaForSequenceClassification"}; }, ErrorCode::unsupported, {"'architectures'", "LlamaForCausalLM"}},
-    {"quantized", [](json::object& o) { o["quantization_config"] = {{"bits", 4}}; }, ErrorCode::unsupported, {"quantization_config", "GGUF"}},
+    {"classifier",
+     [](json::object& o) { o["architectures"] = {"LlamaForSequenceClassification"}; },
+     ErrorCode::unsupported,
+     {"'architectures'", "LlamaForCausalLM"}},
+    {"quantized",
+     [](json::object& o) {
+       o["quantization_config"] = {{"bits", 4}};
+     },
+     ErrorCode::unsupported,
+     {"quantization_config", "GGUF"}},
     {"activation", [](json::object& o) { o["hidden_act"] = "gelu"; }, ErrorCode::unsupported, {"'hidden_act'", "gelu", "silu"}},
     {"bias", [](json::object& o) { o["attention_bias"] = true; }, ErrorCode::unsupported, {"'attention_bias'"}},
-    {"zero_heads", [](json::object& o) { o["num_attention_heads"] = 0; }, ErrorCode::bad_file, {"'num_attention_heads' is 0", "1 to 16777216"}},
+    {"zero_heads",
+     [](json::object& o) { o["num_attention_heads"] = 0; },
+     ErrorCode::bad_file,
+     {"'num_attention_heads' is 0", "1 to 16777216"}},
     {"negative", [](json::object& o) { o["hidden_size"] = -64; }, ErrorCode::bad_file, {"'hidden_size' is -64"}},
     {"fraction", [](json::object& o) { o["hidden_size"] = 64.5; }, ErrorCode::bad_file, {"'hidden_size'"}},
     {"absurd", [](json::object& o) { o["hidden_size"] = std::uint64_t{1} << 40; }, ErrorCode::bad_file, {"'hidden_size' is 1099511627776"}},
     {"string", [](json::object& o) { o["vocab_size"] = "many"; }, ErrorCode::bad_file, {"'vocab_size' is \"many\""}},
     {"kv_heads", [](json::object& o) { o["num_key_value_heads"] = 3; }, ErrorCode::bad_file, {"4 query heads", "3 KV heads"}},
-    {"more_heads_than_width", [](json::object& o) { o["num_attention_heads"] = 128; o["num_key_value_heads"] = 128; }, ErrorCode::bad_file, {"head size of 0"}},
+    {"more_heads_than_width",
+     [](json::object& o) {
+       o["num_attention_heads"] = 128;
+       o["num_key_value_heads"] = 128;
+     },
+     ErrorCode::bad_file,
+     {"head size of 0"}},
     {"head_size", [](json::object& o) { o["head_dim"] = 65538; }, ErrorCode::bad_file, {"head size of 65538", "65536"}},
-    {"heads_times_size", [](json::object& o) { o["head_dim"] = 65536; o["num_attention_heads"] = 1024; o["num_key_value_heads"] = 1; }, ErrorCode::bad_file,
+    {"heads_times_size",
+     [](json::object& o) {
+       o["head_dim"] = 65536;
+       o["num_attention_heads"] = 1024;
+       o["num_key_value_heads"] = 1;
+     },
+     ErrorCode::bad_file,
      {"1024 heads of 65536", "16777216"}},
     {"eps", [](json::object& o) { o["rms_norm_eps"] = 2.0; }, ErrorCode::bad_file, {"epsilon is 2"}},
     {"theta", [](json::object& o) { o["rope_theta"] = -1.0; }, ErrorCode::bad_file, {"theta", "-1"}},
     {"part", [](json::object& o) { o["partial_rotary_factor"] = 1.5; }, ErrorCode::bad_file, {"'partial_rotary_factor'"}},
     {"odd_part", [](json::object& o) { o["partial_rotary_factor"] = 0.44; }, ErrorCode::bad_file, {"7 elements", "even"}},
-    {"yarn", [](json::object& o) { o["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}}; }, ErrorCode::unsupported, {"'rope_scaling'", "yarn", "llama3"}},
-    {"no_kind", [](json::object& o) { o["rope_scaling"] = {{"factor", 4.0}}; }, ErrorCode::not_found, {"'rope_type' is missing"}},
-    {"no_factor", [](json::object& o) { o["rope_scaling"] = {{"rope_type", "linear"}}; }, ErrorCode::not_found, {"'factor' is missing"}},
-    {"factor", [](json::object& o) { o["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 0.5}}; }, ErrorCode::bad_file, {"factor is 0.5"}},
-    {"llama3_order", [](json::object& o) {
-       o["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}, {"original_max_position_embeddings", 64}};
-     }, ErrorCode::bad_file, {"low < high"}},
+    {"yarn",
+     [](json::object& o) {
+       o["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+     },
+     ErrorCode::unsupported,
+     {"'rope_scaling'", "yarn", "llama3"}},
+    {"no_kind",
+     [](json::object& o) {
+       o["rope_scaling"] = {{"factor", 4.0}};
+     },
+     ErrorCode::not_found,
+     {"'rope_type' is missing"}},
+    {"no_factor",
+     [](json::object& o) {
+       o["rope_scaling"] = {{"rope_type", "linear"}};
+     },
+     ErrorCode::not_found,
+     {"'factor' is missing"}},
+    {"factor",
+     [](json::object& o) {
+       o["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 0.5}};
+     },
+     ErrorCode::bad_file,
+     {"factor is 0.5"}},
+    {"llama3_order",
+     [](json::object& o) {
+       o["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8},
+                            {"low_freq_factor", 4},
+                            {"high_freq_factor", 4},
+                            {"original_max_position_embeddings", 64}};
+     },
+     ErrorCode::bad_file,
+     {"low < high"}},
     {"eos", [](json::object& o) { o["eos_token_id"] = 100; }, ErrorCode::bad_file, {"'eos_token_id' is 100", "below 100"}},
     {"eos_text", [](json::object& o) { o["eos_token_id"] = {"</s>"}; }, ErrorCode::bad_file, {"'eos_token_id'"}},
     {"bos", [](json::object& o) { o["bos_token_id"] = 100; }, ErrorCode::bad_file, {"'bos_token_id' is 100", "0 to 99"}},
     {"layer_types", [](json::object& o) { o["layer_types"] = {"full_attention"}; }, ErrorCode::bad_file, {"'layer_types'", "one a layer"}},
-    {"layer_kind", [](json::object& o) { o["layer_types"] = {"mamba", "mamba", "mamba"}; }, ErrorCode::bad_file, {"'layer_types'"}},
+    {"layer_kind",
+     [](json::object& o) {
+       o["layer_types"] = {"mamba", "mamba", "mamba"};
+     },
+     ErrorCode::bad_file,
+     {"'layer_types'"}},
 };
 INSTANTIATE_TEST_SUITE_P(All, ConfigJsonBad, testing::ValuesIn(kBad), [](const auto& info) { return std::string(info.param.name); });
 
@@ -279,7 +349,9 @@ Result<ModelConfig> gguf(const std::function<void(GgufBuilder&)>& more, const st
   GgufBuilder b;
   b.string("general.architecture", architecture);
   const auto key = [&](const char* k) { return architecture + "." + k; };
-  b.key<std::uint32_t>(key("block_count"), kU32, 2).key<std::uint32_t>(key("embedding_length"), kU32, 64).key<std::uint32_t>(key("feed_forward_length"), kU32, 96);
+  b.key<std::uint32_t>(key("block_count"), kU32, 2)
+      .key<std::uint32_t>(key("embedding_length"), kU32, 64)
+      .key<std::uint32_t>(key("feed_forward_length"), kU32, 96);
   b.key<std::uint32_t>(key("attention.head_count"), kU32, 4).key<std::uint32_t>(key("context_length"), kU32, 128);
   b.key<float>(key("attention.layer_norm_rms_epsilon"), kF32, 1e-5f);
   b.tensor("token_embd.weight", {64, 10}, 0, 0);
@@ -295,7 +367,9 @@ TEST(ModelConfig, GgufOptions) {
   EXPECT_FALSE(plain.value().qkv_bias);
   EXPECT_EQ(plain.value().kv_heads, 4u);
   const auto c = gguf([](GgufBuilder& b) {
-    b.key<std::uint32_t>("qwen2.attention.sliding_window", kU32, 33).tensor("blk.0.attn_q.bias", {4}, 0, 2560).tensor("output.weight", {64, 10}, 0, 2592);
+    b.key<std::uint32_t>("qwen2.attention.sliding_window", kU32, 33)
+        .tensor("blk.0.attn_q.bias", {4}, 0, 2560)
+        .tensor("output.weight", {64, 10}, 0, 2592);
   });
   ASSERT_TRUE(c) << c.error().what;
   EXPECT_EQ(c.value().sliding_window, 33u);
@@ -312,11 +386,14 @@ TEST(ModelConfig, GgufIsRefusedWithItsKey) {
   expect(gguf([](GgufBuilder&) {}, "mamba"), ErrorCode::unsupported, "'mamba'");
   expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.attention.head_count_kv", kU32, 3); }), ErrorCode::bad_file, "3 KV heads");
   expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.expert_count", kU32, 3); }), ErrorCode::unsupported, "experts");
-  expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.attention.key_length", kU32, 0); }), ErrorCode::bad_file, "'qwen2.attention.key_length' is 0");
-  expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.vocab_size", kU32, 11); }), ErrorCode::bad_file, "token_embd.weight has 10 rows");
+  expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.attention.key_length", kU32, 0); }), ErrorCode::bad_file,
+         "'qwen2.attention.key_length' is 0");
+  expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("qwen2.vocab_size", kU32, 11); }), ErrorCode::bad_file,
+         "token_embd.weight has 10 rows");
   expect(gguf([](GgufBuilder& b) { b.string("qwen2.rope.scaling.type", "yarn"); }), ErrorCode::unsupported, "'yarn'");
   expect(gguf([](GgufBuilder& b) { b.key<std::uint32_t>("tokenizer.ggml.eos_token_id", kU32, 10); }), ErrorCode::bad_file, "eos_token_id");
-  expect(gguf([](GgufBuilder& b) { b.tensor("rope_freqs.weight", {4}, 0, 2560); }), ErrorCode::bad_file, "rope_freqs.weight is F32 [4]; F32 [8]");
+  expect(gguf([](GgufBuilder& b) { b.tensor("rope_freqs.weight", {4}, 0, 2560); }), ErrorCode::bad_file,
+         "rope_freqs.weight is F32 [4]; F32 [8]");
 }
 
 }  // namespace

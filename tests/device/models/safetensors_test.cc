@@ -22,9 +22,8 @@ std::vector<std::byte> file_of(std::string header, std::size_t data, bool pad = 
   return out;
 }
 
-constexpr const char* kSound =
-    R"({"__metadata__":{"format":"pt"},"model.norm.weight":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]},)"
-    R"("lm_head.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+constexpr const char* kSound = R"({"__metadata__":{"format":"pt"},"model.norm.weight":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]},)"
+                               R"("lm_head.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
 
 Result<SafetensorsModel> parse(const std::vector<std::byte>& bytes) { return SafetensorsModel::parse(bytes, "t.safetensors"); }
 
@@ -48,7 +47,8 @@ TEST(Safetensors, ReadsTensorsUnderGgufNames) {
 }
 
 TEST(Safetensors, DimsAreReversed) {
-  const auto bytes = file_of(R"({"x":{"dtype":"F16","shape":[3,4],"data_offsets":[0,24]},"s":{"dtype":"F16","shape":[],"data_offsets":[24,26]}})", 26);
+  const auto bytes =
+      file_of(R"({"x":{"dtype":"F16","shape":[3,4],"data_offsets":[0,24]},"s":{"dtype":"F16","shape":[],"data_offsets":[24,26]}})", 26);
   const auto m = parse(bytes);
   ASSERT_TRUE(m) << m.error().what;
   EXPECT_EQ(m.value().tensor("x")->dims, (std::vector<std::uint64_t>{4, 3}));
@@ -69,8 +69,9 @@ TEST(Safetensors, Names) {
   EXPECT_EQ(gguf_tensor_name("model.language_model.layers.2.linear_attn.dt_bias"), "blk.2.ssm_dt.bias");
   EXPECT_EQ(gguf_tensor_name("model.language_model.layers.17.self_attn.q_proj.weight"), "blk.17.attn_q.weight");
   EXPECT_EQ(gguf_tensor_name("model.language_model.norm.weight"), "output_norm.weight");
-  for (const char* other : {"", "model.layers.", "model.layers..mlp.down_proj.weight", "model.layers.3", "model.layers.3.", "model.layers.3.weight",
-                            "model.layers.3.self_attn.rotary_emb.inv_freq", "model.layers.x.mlp.down_proj.weight"}) {
+  for (const char* other :
+       {"", "model.layers.", "model.layers..mlp.down_proj.weight", "model.layers.3", "model.layers.3.", "model.layers.3.weight",
+        "model.layers.3.self_attn.rotary_emb.inv_freq", "model.layers.x.mlp.down_proj.weight"}) {
     EXPECT_EQ(gguf_tensor_name(other), other);
   }
 }
@@ -118,17 +119,32 @@ const Bad kBad[] = {
     {"past_the_end", one("\"F32\"", "[2]", "[0,8]"), 4, ErrorCode::bad_file, {"'data_offsets' is [0,8]", "within the 4 bytes"}},
     {"huge_offset", one("\"F32\"", "[1]", "[18446744073709551612,18446744073709551615]"), 4, ErrorCode::bad_file, {"within the 4 bytes"}},
     {"size", one("\"F32\"", "[1]", "[0,8]"), 8, ErrorCode::bad_file, {"a range of 4 bytes", "F32"}},
-    {"gap", R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I8","shape":[1],"data_offsets":[2,3]}})", 3, ErrorCode::bad_file,
+    {"gap",
+     R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I8","shape":[1],"data_offsets":[2,3]}})",
+     3,
+     ErrorCode::bad_file,
      {"bytes 1 to 2", "no tensor"}},
-    {"overlap", R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I8","shape":[2],"data_offsets":[1,3]}})", 3,
-     ErrorCode::bad_file, {"tensor 'b'", "overlaps tensor 'a'"}},
-    {"same_place", R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I8","shape":[2],"data_offsets":[0,2]}})", 2,
-     ErrorCode::bad_file, {"overlaps"}},
+    {"overlap",
+     R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I8","shape":[2],"data_offsets":[1,3]}})",
+     3,
+     ErrorCode::bad_file,
+     {"tensor 'b'", "overlaps tensor 'a'"}},
+    {"same_place",
+     R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I8","shape":[2],"data_offsets":[0,2]}})",
+     2,
+     ErrorCode::bad_file,
+     {"overlaps"}},
     {"tail_of_data", one("\"F32\"", "[1]", "[0,4]"), 5, ErrorCode::bad_file, {"end at byte 4", "the file at 5"}},
-    {"misaligned", R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})", 5,
-     ErrorCode::unsupported, {"tensor 'b'", "multiple of 4"}},
-    {"twice", R"({"lm_head.weight":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"output.weight":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})", 2,
-     ErrorCode::bad_file, {"'output.weight'", "twice"}},
+    {"misaligned",
+     R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+     5,
+     ErrorCode::unsupported,
+     {"tensor 'b'", "multiple of 4"}},
+    {"twice",
+     R"({"lm_head.weight":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"output.weight":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
+     2,
+     ErrorCode::bad_file,
+     {"'output.weight'", "twice"}},
 };
 INSTANTIATE_TEST_SUITE_P(All, SafetensorsBad, testing::ValuesIn(kBad), [](const auto& info) { return std::string(info.param.name); });
 
@@ -165,7 +181,8 @@ class Folder : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(path_); }
   void write(const std::string& name, const std::vector<std::byte>& bytes) {
-    std::ofstream(path_ / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   void write(const std::string& name, const std::string& text) { std::ofstream(path_ / name, std::ios::binary) << text; }
   Error refused() {

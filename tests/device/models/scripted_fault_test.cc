@@ -9,7 +9,10 @@
 namespace troupe::device {
 namespace {
 
-template <class T> ErrorCode code_of(const Result<T>& result) { return result.has_error() ? result.error().code : ErrorCode::none; }
+template <class T>
+ErrorCode code_of(const Result<T>& result) {
+  return result.has_error() ? result.error().code : ErrorCode::none;
+}
 
 const std::vector<Token> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6};
 
@@ -26,8 +29,16 @@ class ScriptedFaults : public ::testing::Test {
  protected:
   void start(std::vector<ScriptedFault> faults) { rig = std::make_unique<Rig>(options(std::move(faults))); }
   static ScriptedOptions options(std::vector<ScriptedFault> faults) {
-    return {.vocab = 50000, .context = 64, .block_size = 4, .kv_blocks = 16, .n_slots = 4, .max_rows = 4, .max_step_tokens = 32,
-            .max_logits_rows = 2, .max_depth = 2, .faults = std::move(faults)};
+    return {.vocab = 50000,
+            .context = 64,
+            .block_size = 4,
+            .kv_blocks = 16,
+            .n_slots = 4,
+            .max_rows = 4,
+            .max_step_tokens = 32,
+            .max_logits_rows = 2,
+            .max_depth = 2,
+            .faults = std::move(faults)};
   }
   void TearDown() override {
     if (rig) rig->close();

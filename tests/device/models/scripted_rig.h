@@ -77,8 +77,13 @@ class Rig {
   }
 
   StepView view(const RigStep& step, std::uint32_t slot) const {
-    return {.ticket = step.ticket, .tag = step.ticket.tag(), .rows = step.rows, .tokens = step.tokens, .deltas = step.deltas,
-            .cells = slots[slot].cells, .cell_arrays = cell_arrays};
+    return {.ticket = step.ticket,
+            .tag = step.ticket.tag(),
+            .rows = step.rows,
+            .tokens = step.tokens,
+            .deltas = step.deltas,
+            .cells = slots[slot].cells,
+            .cell_arrays = cell_arrays};
   }
   Result<void> enqueue(const RigStep& step, std::uint32_t slot) {
     const StepView v = view(step, slot);

@@ -13,8 +13,12 @@ struct Model {
   std::vector<Token> bos;
 };
 const Model kModels[] = {
-    {"tiny-llama", "tiny-llama.Q8_0.gguf", {}},   {"tiny-llama-k", "tiny-llama-k.Q4_K.gguf", {}}, {"tiny-llama3", "tiny-llama3.Q8_0.gguf", {0}},
-    {"tiny-qwen2", "tiny-qwen2.Q8_0.gguf", {}},   {"tiny-qwen3", "tiny-qwen3.BF16.gguf", {}},     {"tiny-mistral", "", {0}},
+    {"tiny-llama", "tiny-llama.Q8_0.gguf", {}},
+    {"tiny-llama-k", "tiny-llama-k.Q4_K.gguf", {}},
+    {"tiny-llama3", "tiny-llama3.Q8_0.gguf", {0}},
+    {"tiny-qwen2", "tiny-qwen2.Q8_0.gguf", {}},
+    {"tiny-qwen3", "tiny-qwen3.BF16.gguf", {}},
+    {"tiny-mistral", "", {0}},
     {"tiny-mistral-swa", "", {0}},
 };
 

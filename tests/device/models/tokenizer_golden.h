@@ -1,8 +1,8 @@
 // The tokenizer cases of a folder of tests/golden (see its README), and where the default model is.
 #pragma once
 
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <cstdlib>
 #include <fstream>
@@ -63,6 +63,7 @@ inline std::string default_model_path() {
   const char* path = std::getenv("TROUPE_DEFAULT_MODEL");
   return path != nullptr && std::ifstream(path).good() ? path : "";
 }
-inline constexpr const char* kNoDefaultModel = "the default model is not there: TROUPE_DEFAULT_MODEL is unset or names no file (tools/dev setup fetches it)";
+inline constexpr const char* kNoDefaultModel =
+    "the default model is not there: TROUPE_DEFAULT_MODEL is unset or names no file (tools/dev setup fetches it)";
 
 }  // namespace troupe::device

@@ -1,8 +1,8 @@
 // What is read from a tokenizer.json and what is refused with which words; the models' own are in text_golden_test.
 #include "device/models/tokenizer_json.h"
 
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <functional>
 
@@ -13,15 +13,19 @@ namespace json = boost::json;
 using Ids = std::vector<Token>;
 
 json::object sound() {
-  return json::parse(R"({"version":"1.0","added_tokens":[{"id":6,"content":"<end>","special":true},{"id":7,"content":"<u>","special":false}],
+  return json::parse(
+             R"({"version":"1.0","added_tokens":[{"id":6,"content":"<end>","special":true},{"id":7,"content":"<u>","special":false}],
     "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},"post_processor":null,
-    "model":{"type":"BPE","dropout":null,"unk_token":null,"vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"\u0120":5},"merges":["a b"]}})").as_object();
+    "model":{"type":"BPE","dropout":null,"unk_token":null,"vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"\u0120":5},"merges":["a b"]}})")
+      .as_object();
 }
 
 TokenizerFiles files(const json::object& tokenizer, const std::string& config = "", const std::string& chat = "") {
   return {"dir", json::serialize(tokenizer), config, chat, 0};
 }
-Result<Tokenizer> parse(const json::object& tokenizer, const std::string& config = "") { return tokenizer_from_json(files(tokenizer, config)); }
+Result<Tokenizer> parse(const json::object& tokenizer, const std::string& config = "") {
+  return tokenizer_from_json(files(tokenizer, config));
+}
 
 TEST(TokenizerJson, FromItsParts) {
   const auto t = parse(sound(), R"({"eos_token":"<end>","bos_token":{"content":"<u>"},"add_bos_token":true})");
@@ -54,7 +58,13 @@ TEST(TokenizerJson, NfcComposesTextButNotSpecialTokens) {
   o["model"].as_object()["vocab"].as_object()["\xc3\x83"] = 8;  // byte 0xc3
   o["model"].as_object()["vocab"].as_object()["\xc2\xa9"] = 9;  // byte 0xa9
   o["model"].as_object()["vocab"].as_object()["e"] = 10;
-  EXPECT_EQ(parse(o).value().encode("ae\xcc\x81" "b<u>", true).value(), (Ids{0, 8, 9, 1, 7}));
+  EXPECT_EQ(parse(o)
+                .value()
+                .encode("ae\xcc\x81"
+                        "b<u>",
+                        true)
+                .value(),
+            (Ids{0, 8, 9, 1, 7}));
   const auto missing = parse(o).value().encode("ae\xcc\x81<u>x", true);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().what, "the vocabulary has no token for byte 7 (0x78) of the text");
@@ -112,27 +122,67 @@ const Bad kBad[] = {
     {"sentencepiece", [](json::object& o) { model(o)["byte_fallback"] = true; }, ErrorCode::unsupported, {"byte_fallback"}},
     {"suffix", [](json::object& o) { model(o)["end_of_word_suffix"] = "</w>"; }, ErrorCode::unsupported, {"end_of_word_suffix"}},
     {"no_vocab", [](json::object& o) { model(o).erase("vocab"); }, ErrorCode::not_found, {"'vocab' is missing"}},
-    {"far_id", [](json::object& o) { model(o)["vocab"].as_object()["z"] = 4000000000u; }, ErrorCode::bad_file, {"'vocab'", "'z' is 4000000000", "an id below"}},
+    {"far_id",
+     [](json::object& o) { model(o)["vocab"].as_object()["z"] = 4000000000u; },
+     ErrorCode::bad_file,
+     {"'vocab'", "'z' is 4000000000", "an id below"}},
     {"negative_id", [](json::object& o) { model(o)["vocab"].as_object()["z"] = -1; }, ErrorCode::bad_file, {"'z' is -1"}},
     {"text_id", [](json::object& o) { model(o)["vocab"].as_object()["z"] = "1"; }, ErrorCode::bad_file, {"'z' is \"1\""}},
     {"same_id", [](json::object& o) { model(o)["vocab"].as_object()["z"] = 1; }, ErrorCode::bad_file, {"'z' is 1", "no other token"}},
     {"no_merges", [](json::object& o) { model(o).erase("merges"); }, ErrorCode::not_found, {"'merges' is missing"}},
-    {"merge_word", [](json::object& o) { model(o)["merges"] = {"ab"}; }, ErrorCode::bad_file, {"'merges', entry 0", "\"ab\"", "left right"}},
+    {"merge_word",
+     [](json::object& o) { model(o)["merges"] = {"ab"}; },
+     ErrorCode::bad_file,
+     {"'merges', entry 0", "\"ab\"", "left right"}},
     {"merge_of_three", [](json::object& o) { model(o)["merges"] = json::parse(R"([["a","b","c"]])"); }, ErrorCode::bad_file, {"entry 0"}},
-    {"merge_unknown", [](json::object& o) { model(o)["merges"] = {"a b", "b c"}; }, ErrorCode::bad_file, {"'merges', entry 1", "not in the vocabulary"}},
-    {"normalizer", [](json::object& o) { o["normalizer"] = {{"type", "Lowercase"}}; }, ErrorCode::unsupported, {"'normalizer'", "Lowercase", "NFC"}},
+    {"merge_unknown",
+     [](json::object& o) {
+       model(o)["merges"] = {"a b", "b c"};
+     },
+     ErrorCode::bad_file,
+     {"'merges', entry 1", "not in the vocabulary"}},
+    {"normalizer",
+     [](json::object& o) {
+       o["normalizer"] = {{"type", "Lowercase"}};
+     },
+     ErrorCode::unsupported,
+     {"'normalizer'", "Lowercase", "NFC"}},
     {"no_split", [](json::object& o) { o["pre_tokenizer"] = nullptr; }, ErrorCode::not_found, {"'pre_tokenizer' is missing"}},
-    {"metaspace", [](json::object& o) { o["pre_tokenizer"] = {{"type", "Metaspace"}}; }, ErrorCode::unsupported, {"Metaspace"}},
-    {"prefix_space", [](json::object& o) { o["pre_tokenizer"].as_object()["add_prefix_space"] = true; }, ErrorCode::unsupported, {"add_prefix_space"}},
-    {"regex", [](json::object& o) {
-       o["pre_tokenizer"] = json::parse(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"[a-z]+"},"behavior":"Isolated"},
+    {"metaspace",
+     [](json::object& o) {
+       o["pre_tokenizer"] = {{"type", "Metaspace"}};
+     },
+     ErrorCode::unsupported,
+     {"Metaspace"}},
+    {"prefix_space",
+     [](json::object& o) { o["pre_tokenizer"].as_object()["add_prefix_space"] = true; },
+     ErrorCode::unsupported,
+     {"add_prefix_space"}},
+    {"regex",
+     [](json::object& o) {
+       o["pre_tokenizer"] =
+           json::parse(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"[a-z]+"},"behavior":"Isolated"},
          {"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})");
-     }, ErrorCode::unsupported, {"'Regex'", "[a-z]+"}},
+     },
+     ErrorCode::unsupported,
+     {"'Regex'", "[a-z]+"}},
     {"added_no_array", [](json::object& o) { o["added_tokens"] = 3; }, ErrorCode::bad_file, {"'added_tokens' is 3"}},
-    {"added_far", [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["id"] = 4000000000u; }, ErrorCode::bad_file, {"entry 0", "'id' is 4000000000"}},
-    {"added_same", [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["id"] = 1; }, ErrorCode::bad_file, {"entry 0", "'id' is 1"}},
-    {"added_empty", [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["content"] = ""; }, ErrorCode::bad_file, {"'content' is \"\""}},
-    {"added_lstrip", [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["lstrip"] = true; }, ErrorCode::unsupported, {"entry 0", "'lstrip'"}},
+    {"added_far",
+     [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["id"] = 4000000000u; },
+     ErrorCode::bad_file,
+     {"entry 0", "'id' is 4000000000"}},
+    {"added_same",
+     [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["id"] = 1; },
+     ErrorCode::bad_file,
+     {"entry 0", "'id' is 1"}},
+    {"added_empty",
+     [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["content"] = ""; },
+     ErrorCode::bad_file,
+     {"'content' is \"\""}},
+    {"added_lstrip",
+     [](json::object& o) { o["added_tokens"].as_array()[0].as_object()["lstrip"] = true; },
+     ErrorCode::unsupported,
+     {"entry 0", "'lstrip'"}},
 };
 INSTANTIATE_TEST_SUITE_P(All, TokenizerJsonBad, testing::ValuesIn(kBad), [](const auto& info) { return std::string(info.param.name); });
 

@@ -27,8 +27,8 @@ TEST(Utf8, EveryCodePoint) {
 }
 
 TEST(Utf8, MalformedBytes) {
-  for (std::string bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xf5\x80\x80\x80", "\xff",
-                          "\xc3", "\xe2\x82", "\xf0\x9f\x99", "\xc3(", "\xe2\x82(", "\xf0\x9f\x99("}) {
+  for (std::string bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xf5\x80\x80\x80",
+                          "\xff", "\xc3", "\xe2\x82", "\xf0\x9f\x99", "\xc3(", "\xe2\x82(", "\xf0\x9f\x99("}) {
     EXPECT_EQ(find_invalid_utf8(bad), 0u);
     EXPECT_EQ(find_invalid_utf8("\xc3\xa9" + bad), 2u);
   }

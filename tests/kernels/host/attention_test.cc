@@ -57,10 +57,9 @@ struct Sequence {
     std::vector<float> angles(std::size_t{count} * shape.rotated), work(qkv.begin() + begin * stride, qkv.begin() + end * stride);
     kernels->rope_angles(tokens.data(), count, inv_freq.data(), shape.rotated / 2, angles.data());
     const float* k = work.data() + shape.heads * shape.head_dim;
-    kernels->rope_store(
-        {tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride, angles.data(),
-         shape.halves},
-        kv, tables);
+    kernels->rope_store({tokens.data(), count, 1, shape.heads, shape.rotated, work.data(), k, k + shape.kv_heads * shape.head_dim, stride,
+                         angles.data(), shape.halves},
+                        kv, tables);
     out.resize(std::size_t{n} * shape.heads * shape.head_dim);
     kernels->attention(
         {tokens.data(), count, 1, shape.heads, work.data(), stride, out.data() + std::size_t{begin} * shape.heads * shape.head_dim,
@@ -117,9 +116,10 @@ struct Sequence {
   std::vector<double> inv_freq;
 };
 
-const Shape kShapes[] = {{4, 2, 16, 16, 16}, {9, 3, 64, 64, 16}, {5, 1, 32, 16, 16}, {2, 2, 24, 8, 16},
-                         {4, 4, 16, 16, 8},  {6, 3, 16, 16, 5},  {2, 1, 16, 16, 32}, {4, 2, 16, 16, 16, 20},
-                         {6, 1, 32, 24, 16, 16, true}, {4, 2, 16, 16, 5, 1}, {8, 1, 48, 48, 16, 0, true}};
+const Shape kShapes[] = {{4, 2, 16, 16, 16},   {9, 3, 64, 64, 16},         {5, 1, 32, 16, 16},
+                         {2, 2, 24, 8, 16},    {4, 4, 16, 16, 8},          {6, 3, 16, 16, 5},
+                         {2, 1, 16, 16, 32},   {4, 2, 16, 16, 16, 20},     {6, 1, 32, 24, 16, 16, true},
+                         {4, 2, 16, 16, 5, 1}, {8, 1, 48, 48, 16, 0, true}};
 
 class AttentionTest : public testing::TestWithParam<std::tuple<Shape, bool>> {};
 
@@ -162,7 +162,8 @@ TEST_P(AttentionTest, BitsDependOnTheSequenceAlone) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest, testing::Combine(testing::ValuesIn(kShapes), testing::Bool()), [](const auto& info) {
   const Shape& s = std::get<0>(info.param);
   return std::string("h") + std::to_string(s.heads) + "kv" + std::to_string(s.kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
-         std::to_string(s.block_size) + "w" + std::to_string(s.window) + (s.halves ? "_halves" : "") + (std::get<1>(info.param) ? "_exact" : "_fast");
+         std::to_string(s.block_size) + "w" + std::to_string(s.window) + (s.halves ? "_halves" : "") +
+         (std::get<1>(info.param) ? "_exact" : "_fast");
 });
 
 // Blocks behind the window may have been given to another sequence.

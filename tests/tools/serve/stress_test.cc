@@ -25,7 +25,8 @@ struct Kind {
 
 Kind make_kind(int i) {
   Kind k;
-  json::object o{{"prompt", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 4 + i * 3}, {"ignore_eos", true}, {"temperature", 0}, {"stream", true}};
+  json::object o{
+      {"prompt", json::array{i + 5, 17, 2 * i + 3}}, {"max_tokens", 4 + i * 3}, {"ignore_eos", true}, {"temperature", 0}, {"stream", true}};
   k.request.prompt = {static_cast<Token>(i + 5), 17, static_cast<Token>(2 * i + 3)};
   k.request.stop.max_tokens = static_cast<std::uint32_t>(4 + i * 3);
   k.request.stop.ignore_eos = true;
@@ -123,7 +124,9 @@ TEST(ServeStress, StreamsAreRightAndEverythingComesBack) {
   EXPECT_EQ(facts.free_blocks + facts.cached_blocks, facts.total_blocks) << label(facts);
   EXPECT_EQ(facts.free_slots, facts.total_slots);
   EXPECT_EQ(facts.in_flight, 0u);
-  const auto ended = [&](const char* reason) { return rig.metric(fmt::format("vllm:request_success_total{{model_name=\"m\",finished_reason=\"{}\"", reason)); };
+  const auto ended = [&](const char* reason) {
+    return rig.metric(fmt::format("vllm:request_success_total{{model_name=\"m\",finished_reason=\"{}\"", reason));
+  };
   // A client may hang up after the last token was on its way: then its answer was whole.
   EXPECT_GE(ended("length"), static_cast<double>(counts.whole));
   EXPECT_LE(ended("length") + ended("abort"), static_cast<double>(counts.whole + counts.hung_up));

@@ -73,7 +73,8 @@ TEST(Jsonl, ReadsEveryField) {
 }
 
 TEST(Jsonl, ReadsMessagesAndOneStop) {
-  const RequestLine line = good(R"({"id": 1, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "ü"}], "stop": "end"})");
+  const RequestLine line =
+      good(R"({"id": 1, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "ü"}], "stop": "end"})");
   const auto& messages = std::get<PromptMessages>(line.prompt);
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_EQ(messages[0].role, "system");

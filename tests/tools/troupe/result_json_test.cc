@@ -1,7 +1,7 @@
 #include "tools/troupe/result_json.h"
 
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <limits>
 
@@ -33,7 +33,8 @@ TEST(ResultJson, SeedAndLogprobsWhereTheyMatter) {
   o.logprobs = {{-0.5f, {{1, -0.5f}, {2, -std::numeric_limits<float>::infinity()}}}};
   const json::value v = json::parse(to_json_line(o));
   EXPECT_EQ(v.at("seed").as_uint64(), 18446744073709551615u);
-  EXPECT_EQ(v.at("logprobs"), json::parse(R"([{"id": 1, "logprob": -0.5, "best": [{"id": 1, "logprob": -0.5}, {"id": 2, "logprob": null}]}])"));
+  EXPECT_EQ(v.at("logprobs"),
+            json::parse(R"([{"id": 1, "logprob": -0.5, "best": [{"id": 1, "logprob": -0.5}, {"id": 2, "logprob": null}]}])"));
 }
 
 TEST(ResultJson, AnErrorKeepsWhatWasGenerated) {
