@@ -4,8 +4,8 @@
 // and the kept ids of its own sequences only, and no two steps in flight on two streams have one in common.
 //
 // A decode step (every row one token, every row wants one, no adapters) is filled up to a power of two of rows and replayed as a
-// graph, captured when its size first comes: all that changes between two such steps is in device memory or in the launches
-// around the graph. Rows that fill up have no block table, so they write no KV and read none. Where a capture fails, the same
+// graph, captured behind the first step of its size: all that changes between two such steps is in device memory or in the launches
+// around the graph. Rows that fill up have no block table, so they write no KV and read none. Where there is no graph, the same
 // kernels are launched one by one.
 //
 // R4: an upload area or a graph is used again only when the step that uses it has settled; until then a step that brings the same area

@@ -27,11 +27,14 @@ Result<bool> StepGraphs::begin(Stream stream) {
     ++figures_.evicted;
     drop(*evicted);
   }
-  if (auto begun = driver_.graph_capture_begin(stream); !begun) return refused(begun.error());
+  if (auto begun = driver_.graph_capture_begin(stream); !begun) {
+    TROUPE_TRY(refused(begun.error()));
+    return false;
+  }
   return true;
 }
 
-Result<bool> StepGraphs::end(std::uint32_t size, Stream stream, const Result<void>& launched) {
+Result<void> StepGraphs::end(std::uint32_t size, Stream stream, const Result<void>& launched) {
   auto graph = driver_.graph_capture_end(stream);
   if (!graph) return refused(graph.error());
   if (!launched) {
@@ -40,13 +43,13 @@ Result<bool> StepGraphs::end(std::uint32_t size, Stream stream, const Result<voi
   }
   ++figures_.captured;
   cache_.add(size, graph.value());
-  return true;
+  return success();
 }
 
-Result<bool> StepGraphs::refused(const Error& error) {
+Result<void> StepGraphs::refused(const Error& error) {
   ++figures_.failed;
   if (error.code == ErrorCode::device_lost) return error;
-  return false;
+  return success();
 }
 
 void StepGraphs::drop(Graph graph) {

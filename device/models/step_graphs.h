@@ -1,5 +1,6 @@
-// The layers of steps as graphs, one per size: captured when the size first comes, replayed from then on, and where no graph is
-// to be had the same kernels are launched. All that changes between two steps of a size is in device memory.
+// The layers of steps as graphs, one per size. When a size first comes its kernels are launched, and then captured: a kernel that was
+// never launched may have to be loaded, which a capture is no place for. From then on the graph is replayed; where there is none the
+// kernels are launched. All that changes between two steps of a size is in device memory.
 //
 // Thread: the stream actor's. Nothing is allocated but at captures.
 #pragma once
@@ -34,18 +35,13 @@ class StepGraphs {
   // or by launch() itself. Errors: launch()'s, and the driver's of a graph that is there; one of a capture only if the device is lost.
   template <class F>
   Result<void> run(std::uint32_t size, Ticket ticket, Stream stream, F&& launch) {
-    Graph graph = cache_.pin(size, ticket);
-    if (graph == 0) {
-      TROUPE_TRY(const bool begun, begin(stream));
-      if (begun) {
-        const Result<void> launched = launch();
-        TROUPE_TRY(const bool captured, end(size, stream, launched));
-        if (captured) graph = cache_.pin(size, ticket);
-      }
+    if (const Graph graph = cache_.pin(size, ticket); graph != 0) {
+      ++figures_.replayed;
+      return driver_.graph_launch(graph, stream);
     }
-    if (graph == 0) return launch();
-    ++figures_.replayed;
-    return driver_.graph_launch(graph, stream);
+    TROUPE_TRY(launch());
+    TROUPE_TRY(const bool begun, begin(stream));
+    return begun ? end(size, stream, launch()) : success();
   }
   void settled(Ticket ticket) { cache_.settled(ticket); }
   // The stream they were captured on is gone.
@@ -54,10 +50,10 @@ class StepGraphs {
   const GraphFigures& figures() const { return figures_; }
 
  private:
-  // Whether a capture has begun, and whether it ended in a graph. An error: the device is lost.
+  // Whether a capture has begun. Errors of both: the device is lost.
   Result<bool> begin(Stream stream);
-  Result<bool> end(std::uint32_t size, Stream stream, const Result<void>& launched);
-  Result<bool> refused(const Error& error);
+  Result<void> end(std::uint32_t size, Stream stream, const Result<void>& launched);
+  Result<void> refused(const Error& error);
   void drop(Graph graph);
 
   Driver& driver_;

@@ -46,7 +46,8 @@ void launch(void (*kernel)(P...), Grid grid, unsigned threads, CudaStream stream
   kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
 #else
   simt::launch_on(
-      stream, {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)}, {threads, 1, 1},
+      stream, reinterpret_cast<const void*>(kernel),
+      {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)}, {threads, 1, 1},
       [kernel, ... seen = simt::as_seen_by_device(arguments)] { kernel(seen...); }, simt::touched<P...>(arguments...));
 #endif
 }

@@ -6,6 +6,7 @@
 //   - a stream wait on an event that was never recorded, or not again since the stream waited for it (it waits for nothing);
 //   - a call that a stream capture forbids: from any thread during a global capture, from the capturing thread during a
 //     thread-local one (the capture is then invalid, as CUDA's is);
+//   - a kernel whose first launch is into a capture, where CUDA may not load it;
 //   - a call on a stream of another device than the calling thread's, or from a thread that never set its device;
 //   - page-locked memory that the host writes while a copy out of it, or a kernel that reads it, is queued, or touches before
 //     it has seen (by an event, or the stream) that what writes it is complete, or touches after it was freed;
@@ -100,7 +101,8 @@ struct Touched {
   bool writes = false;
   bool in_struct = false;  // a word of one, and perhaps no address: only asked whether it is the host's
 };
-void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel);
+// `which` kernel it is: each has to be loaded, which its first launch does.
+void launch(cudaStream_t stream, const void* which, const std::vector<Touched>& touched, Kernel kernel);
 void* device_address(void* of_host);
 // For kernels: something that was done wrong.
 void report(std::string sentence);

@@ -324,7 +324,7 @@ void reset(const Options& options) {
   m.streams.clear(), m.events.clear(), m.graphs.clear(), m.execs.clear(), m.memory.clear();
   m.old_streams.clear(), m.old_events.clear(), m.old_graphs.clear(), m.old_execs.clear();
   m.pinned.reset();
-  m.faults.clear(), m.reports.clear();
+  m.faults.clear(), m.reports.clear(), m.loaded.clear();
   m.calls = {};
   m.options = options;
   m.dawdle.seed(options.jitter);

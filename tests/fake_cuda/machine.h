@@ -115,6 +115,7 @@ struct Machine {
   std::vector<std::unique_ptr<CUgraph_st>> old_graphs;
   std::vector<std::unique_ptr<CUgraphExec_st>> old_execs;
   std::vector<Fault> faults;
+  std::set<const void*> loaded;  // kernels that were launched
   std::array<std::uint64_t, kCalls> calls{};
   std::vector<std::string> reports;
   std::mt19937_64 dawdle;

@@ -10,10 +10,10 @@
 
 namespace troupe::simt {
 
-void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched) {
+void launch_on(void* stream, const void* kernel, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched) {
   std::vector<fake_cuda::Touched> memory;
   for (const Touched& t : touched) memory.push_back({t.memory, t.writes, t.in_struct});
-  fake_cuda::launch(static_cast<cudaStream_t>(stream), std::move(memory), [grid, block, body = std::move(body)] {
+  fake_cuda::launch(static_cast<cudaStream_t>(stream), kernel, std::move(memory), [grid, block, body = std::move(body)] {
     static thread_local Machine machine(1);
     try {
       machine.launch(grid, block, body);

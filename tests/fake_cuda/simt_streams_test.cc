@@ -61,6 +61,7 @@ TEST_F(SimtStreams, KernelsRunInTheOrderOfTheStream) {
 }
 
 TEST_F(SimtStreams, AGraphReplaysThem) {
+  launch(&add_kernel, {1}, 64, stream, values, 0.0f);  // loads it
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   launch(&add_kernel, {1}, 64, stream, values, 3.0f);
   launch(&add_kernel, {1}, 64, stream, values, 4.0f);
@@ -72,6 +73,15 @@ TEST_F(SimtStreams, AGraphReplaysThem) {
   for (int i = 0; i < 5; ++i) ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
   EXPECT_EQ(first(), 35.0f);
   EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(SimtStreams, AKernelThatWasNeverLaunchedIsNotForACapture) {
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  launch(&add_kernel, {1}, 64, stream, values, 3.0f);
+  fake_cuda::claim_reports("first launch is into a capture");
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 

@@ -89,12 +89,14 @@ void* device_address(void* of_host) {
   return area == nullptr ? of_host : Pinned::stream_view(*area, of_host);
 }
 
-void launch(cudaStream_t stream, Kernel kernel) { launch(stream, {}, std::move(kernel)); }
+void launch(cudaStream_t stream, Kernel kernel) { launch(stream, nullptr, {}, std::move(kernel)); }
 
-void launch(cudaStream_t stream, const std::vector<Touched>& touched, Kernel kernel) {
+void launch(cudaStream_t stream, const void* which, const std::vector<Touched>& touched, Kernel kernel) {
   Entry e(Call::kernel_launch, Entry::Needs::device);
   if (e.refused()) return void(Entry::done(e.error()));
   if (!e.usable(stream)) return void(Entry::done(cudaErrorInvalidResourceHandle));
+  if (which != nullptr && e.m.loaded.insert(which).second && stream->capturing)
+    e.m.report(fmt::format("{}: the kernel's first launch is into a capture, which may not load it: launch it before", e.name()));
   Work work;
   work.kernel = std::move(kernel);
   work.touched = touched;

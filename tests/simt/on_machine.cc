@@ -2,7 +2,7 @@
 
 namespace troupe::simt {
 
-void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched>) {
+void launch_on(void* stream, const void*, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched>) {
   static_cast<Machine*>(stream)->launch(grid, block, body);
 }
 

@@ -67,7 +67,8 @@ struct Touched {
 // What a kernel's launch on a CUDA stream does (kernels/cuda/launch.h). Who links the kernels links one of two definitions:
 // //tests/simt:on_machine, where a stream is a Machine* and the kernel has ended when this returns, or
 // //tests/fake_cuda:simt_streams, where it is one of the fake runtime's.
-void launch_on(void* stream, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched);
+// `kernel`: which it is.
+void launch_on(void* stream, const void* kernel, Dim3 grid, Dim3 block, std::function<void()> body, std::vector<Touched> touched);
 // Where the device finds what the host knows under that address.
 void* device_address(void* of_host);
 

@@ -67,7 +67,7 @@ TEST_F(LlamaCudaHybrid, AReplayedStepHasTheBitsOfOneThatIsLaunched) {
   expect_replays_have_the_bits_of_launches(plain, graphs, ids, {2, 13});
   // The sequences that left the batch were not touched since: version 0 of a slot too, which a row that names none might hit.
   for (std::uint32_t s = 1; s < ids.size(); ++s) {
-    const std::uint32_t at = static_cast<std::uint32_t>(ids[s].size() + ids.size() - s);
+    const std::uint32_t at = static_cast<std::uint32_t>(ids[s].size() + 2 * (ids.size() - s));
     const auto on = graphs.run({{.slot = s, .position = at, .ids = {7}}});
     CudaRig afresh(kPath, small(0));
     RigResult alone = afresh.run({{.slot = 0, .position = 0, .ids = ids[s]}});
