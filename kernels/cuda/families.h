@@ -77,7 +77,8 @@ void launch_split_heads(const float* from, std::uint32_t n_tokens, std::uint32_t
                         std::size_t stride, float* second, CudaStream stream);
 void launch_sigmoid_mul(float* x, const float* gate, std::size_t n, CudaStream stream);
 
-// matmul.cu: one job. Tiles of more rows of x for larger calls; tile_rows overrides it (8, 16, 32 or 64; tests).
+// matmul.cu: one job. x lies at a multiple of 16 bytes, the rows of w as rows.h says. Tiles of more rows of x for larger calls; tile_rows
+// overrides it (8, 16, 32 or 64; tests).
 void launch_matmul(const MatmulJob& job, const float* x, std::uint32_t n_rows, CudaStream stream, std::uint32_t tile_rows = 0);
 
 // gemm_edges.cu: n floats as BF16, to nearest even; and a bias onto rows of y that are `stride` apart.

@@ -9,8 +9,6 @@
 
 namespace troupe::kernels {
 
-TROUPE_HOST_DEVICE inline float from_bf16(std::uint32_t bits) { return float_from_bits(bits << 16); }
-
 // Round to nearest even; a NaN becomes 0x7fff, as PTX's cvt makes it.
 TROUPE_HOST_DEVICE inline std::uint16_t to_bf16(float x) {
   const std::uint32_t u = float_bits(x);

@@ -2,6 +2,7 @@
 // model's up to an error, and stop says what could not be given back.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -48,8 +49,12 @@ struct CudaLife {
     ASSERT_EQ(std::sscanf(error.what.c_str() + at, "abandoned: %u streams, %u events", &streams, &events), 2) << error.what;
     if (!met) return;
     const std::vector<std::string> left = fake_cuda::leaks();
-    EXPECT_TRUE(fake_cuda::any_says(left, std::to_string(streams + 1) + " streams were")) << error.what;
-    EXPECT_EQ(fake_cuda::any_says(left, std::to_string(events) + " events were"), events != 0) << error.what;
+    const auto says = [&](unsigned n, const char* what) {
+      const std::string begin = std::to_string(n) + what;
+      return std::any_of(left.begin(), left.end(), [&](const std::string& leak) { return leak.starts_with(begin); });
+    };
+    EXPECT_TRUE(says(streams + 1, " streams were")) << error.what;
+    EXPECT_TRUE(events == 0 || says(events, " events were")) << error.what;
   }
 };
 

@@ -110,24 +110,18 @@ TEST_F(CudaHybrid, PreemptedRequestsComeBack) {
   }
 }
 
-// Here the second one is behind its prompt when the first one, whose answer is long, needs its blocks: two prompts of three and two
-// blocks, of six, and answers that need two and one more.
+// Here it is behind its prompt.
 TEST_F(CudaHybrid, AStateComesBackBesidePrefill) {
-  requests = {request(7), request(5)};
-  requests[0].stop.max_tokens = 40;
-  requests[1].stop.max_tokens = 12;
+  requests = test::second_gives_way();
   const Streams want = alone();
   device::LoadOptions load = test::small_load(2);
-  load.kv_blocks = 6;
+  load.kv_blocks = test::kTooFewBlocks;
   load.prefill_stream = true;
   RuntimeOptions options = test::spilling("beside");
   options.streams = 3;
   CudaRuntime on(kHybrid, load, options);
   ASSERT_TRUE(on.started()) << on.error().what;
-  for (const Request& r : requests) {
-    ASSERT_TRUE(on.submit(r));
-    on.clients.wait_tokens(r.client, 1);
-  }
+  test::submit_when_the_last_has_a_token(on, requests);
   expect_same(want, on.wait());
   const RuntimeMetrics m = on.runtime->metrics();
   EXPECT_GT(m.scheduler.restores, 0u);

@@ -132,21 +132,14 @@ TEST(CudaServing, CreatesNothingAndWaitsForNothing) {
   fake_cuda::reset();
   RuntimeOptions options = spilling("serving");
   options.streams = 3;
-  // Two prompts of three and two blocks, of six, and answers that need two and one more: the second one gives way.
-  std::vector<Request> requests = {request(7), request(5)};
-  requests[0].stop.max_tokens = 40;
-  requests[1].stop.max_tokens = 12;
   device::LoadOptions load = test::small_load(2);
-  load.kv_blocks = 6;
+  load.kv_blocks = test::kTooFewBlocks;
   load.prefill_stream = true;
   CudaRuntime on(kModel, load, options);
   ASSERT_TRUE(on.started()) << on.error().what;
   std::vector<std::uint64_t> before;
   for (const Call call : kNever) before.push_back(fake_cuda::calls(call));
-  for (const Request& r : requests) {
-    ASSERT_TRUE(on.submit(r));
-    on.clients.wait_tokens(r.client, 1);
-  }
+  test::submit_when_the_last_has_a_token(on, test::second_gives_way());
   (void)on.wait();
   EXPECT_GT(on.runtime->metrics().scheduler.preemptions, 0u);
   for (std::size_t i = 0; i < std::size(kNever); ++i) EXPECT_EQ(fake_cuda::calls(kNever[i]), before[i]) << fake_cuda::name(kNever[i]);

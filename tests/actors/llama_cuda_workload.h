@@ -64,6 +64,22 @@ inline Streams run(std::uint32_t depth, std::uint64_t apart, const std::vector<R
   return on.finish();
 }
 
+// Two prompts of three and two blocks, of kTooFewBlocks, and answers that need two and one more: submitted when the first one has a
+// token, the second one gives way behind its prompt.
+inline constexpr std::uint32_t kTooFewBlocks = 6;
+inline std::vector<Request> second_gives_way() {
+  std::vector<Request> out = {request(7), request(5)};
+  out[0].stop.max_tokens = 40;
+  out[1].stop.max_tokens = 12;
+  return out;
+}
+inline void submit_when_the_last_has_a_token(CudaRuntime& on, const std::vector<Request>& requests) {
+  for (const Request& r : requests) {
+    ASSERT_TRUE(on.submit(r));
+    on.clients.wait_tokens(r.client, 1);
+  }
+}
+
 class CudaWorkload : public testing::Test {
  protected:
   void SetUp() override {

@@ -231,5 +231,16 @@ TEST(Barriers, SampleFeed) {
             None{});
 }
 
+// Who gives the product an x that lies elsewhere has a launch that fails, as on a GPU.
+TEST(Alignment, OfWhatIsReadBy128BitsIsKept) {
+  const StoredMatrix m = random_matrix(Format::bf16, 16, 64, 1);
+  const auto x = random_floats(64 + 4, 2);
+  std::vector<float> y(16);
+  simt::Machine machine(1);
+  const auto product_of = [&](const float* from) { launch_matmul({m.weight, y.data(), 16, false, nullptr}, from, 1, &machine); };
+  EXPECT_NO_THROW(product_of(x.data() + 4));
+  EXPECT_THROW(product_of(x.data() + 1), simt::Fault);
+}
+
 }  // namespace
 }  // namespace troupe::kernels
