@@ -2,8 +2,10 @@
 // with the tokens that it gives undisturbed or the first of them and an error that says which, and nothing leaks.
 #pragma once
 
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/actors/cuda_fault.h"
@@ -70,13 +72,16 @@ class CudaFault : public testing::TestWithParam<Cell> {
     out.kv_blocks = 32;
     return out;
   }
+  // Once for all tests of a program.
   const Streams& undisturbed() {
-    if (want_.empty()) {
+    static std::map<std::pair<std::string, bool>, Streams> known;
+    Streams& want = known[{model, spills}];
+    if (want.empty()) {
       fake_cuda::reset();
-      want_ = run(2, 0, requests(), load(), {}, {}, model);
+      want = run(2, 0, requests(), load(), {}, {}, model);
       fake_cuda::expect_clean();
     }
-    return want_;
+    return want;
   }
 
   // Whether the call came that was to fail.
@@ -127,9 +132,6 @@ class CudaFault : public testing::TestWithParam<Cell> {
     }
     EXPECT_TRUE(met) << "the call is never made";
   }
-
- private:
-  Streams want_;
 };
 
 class SpillCudaFault : public CudaFault {

@@ -2,6 +2,11 @@
 // of this CPU, and the same bits on all: the reference is the portable one's.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "tests/device/models/llama_rig.h"
 
 namespace troupe::device {
@@ -39,12 +44,14 @@ class Exact : public testing::TestWithParam<std::tuple<const char*, bool, Target
   }
   std::string path() const { return std::string("tests/golden/") + std::get<0>(GetParam()); }
 
-  // The reference: alone, one token at a time, portable.
-  Logits alone(const std::vector<Token>& ids) const {
+  // The reference: alone, one token at a time, portable; once for all targets and tests.
+  const Logits& alone(const std::vector<Token>& ids) const {
+    static std::map<std::tuple<std::string, bool, std::vector<Token>>, Logits> known;
+    Logits& out = known[{path(), std::get<1>(GetParam()), ids}];
+    if (!out.empty()) return out;
     LlamaOptions o = options();
     o.target = Target::portable;
     LlamaRig rig(path(), o);
-    Logits out;
     for (std::uint32_t p = 0; p < ids.size(); ++p) out.push_back(rig.run({{.slot = 0, .position = p, .ids = {ids[p]}}}).logits[0]);
     return out;
   }
